@@ -425,25 +425,43 @@ impl<O: Origin> Core<O> {
         left: &mut usize,
     ) -> Vec<O::Key> {
         let (kind, cost) = (opening.kind, cost(opening.kind));
-        let Some(Source::Names(Names { audience, opened, .. })) = opening.sources.last_mut() else { return Vec::new() };
-        let room = (*left / cost).max(1);
+        let Some(Source::Names(names)) = opening.sources.last_mut() else { return Vec::new() };
+        let (seen, keys) = self.next_keys(origin, (kind, names), asked, (*left / cost).max(1));
+        names.opened += seen;
+        if seen == 0 {
+            opening.sources.pop();
+        }
+        *left = left.saturating_sub(seen / LOOKUPS + keys.len().saturating_mul(cost));
+        keys
+    }
+}
+
+impl<O: Origin> Core<O> {
+    /// The keys of up to `room` of the next names that are not open, and the number of names that it looked at.
+    pub(crate) fn next_keys(
+        &self,
+        origin: &O,
+        (kind, Names { audience, opened, .. }): (ResourceType, &Names<O>),
+        asked: Asked<'_>,
+        room: usize,
+    ) -> (usize, Vec<O::Key>) {
         let ledger = self.known_ledger(kind, audience).map(|id| &self.ledgers[id]);
         let (mut keys, mut seen): (Vec<O::Key>, _) = (Vec::new(), 0);
-        for name in asked.from(*opened).take(room.saturating_mul(LOOKUPS)) {
+        let names = asked.from(*opened).take(room.saturating_mul(LOOKUPS));
+        let names: Box<dyn Iterator<Item = (&str, bool)>> = match ledger {
+            Some(ledger) => Box::new(ledger.with_known(names)),
+            None => Box::new(names.map(|name| (name, false))),
+        };
+        for (name, is_known) in names {
             seen += 1;
-            if ledger.is_none_or(|ledger| ledger.name(name).is_none()) && origin.may_exist(kind, name) {
+            if !is_known && origin.may_exist(kind, name) {
                 keys.extend(origin.resolve(kind, audience, &Name::from(name)));
             }
             if keys.len() == room {
                 break;
             }
         }
-        *opened += seen;
-        if seen == 0 {
-            opening.sources.pop();
-        }
-        *left = left.saturating_sub(seen / LOOKUPS + keys.len().saturating_mul(cost));
-        keys
+        (seen, keys)
     }
 }
 
@@ -463,7 +481,7 @@ impl<O: Origin> Source<O> {
 }
 
 /// The number of resources as which each one of a type counts.
-fn cost(kind: ResourceType) -> usize {
+pub(crate) fn cost(kind: ResourceType) -> usize {
     if kind.parts.is_some() { PARTS } else { 1 }
 }
 

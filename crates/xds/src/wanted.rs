@@ -4,8 +4,11 @@ use model::xds::ResourceType;
 
 use crate::core::Core;
 use crate::hub::Unfinished;
-use crate::opening::{Asked, Opening, Source};
+use crate::opening::{Asked, Opening, Source, cost};
 use crate::{Hub, Name, Origin, StreamId};
+
+/// So many names are opened at once, because it takes longer to begin beside.
+const FEW: usize = 16;
 
 /// A catalogue.
 pub(crate) struct List<O: Origin> {
@@ -55,7 +58,7 @@ impl<O: Origin> Wanted<O> {
 
 impl<O: Origin> Hub<O> {
     /// Takes what the next step of a stream's request would open, if that may take long: a catalogue, some of its rows, or
-    /// resources that consist of many others. Without this call, [`Hub::proceed`] opens it.
+    /// some names. Without this call, [`Hub::proceed`] opens it.
     pub fn wanted(&mut self, origin: &O, id: StreamId) -> Option<Wanted<O>> {
         let Unfinished::Opens(opens) = self.unfinished.get_mut(&id)? else { return None };
         let (opening, request) = &mut **opens;
@@ -82,8 +85,12 @@ impl<O: Origin> Core<O> {
         let mut left = self.limits.opened_together;
         let keys = match opening.sources.last()? {
             Source::Rows(ledger, collection) => self.ledgers[*ledger].next_keys(collection, left),
-            source if !source.takes_long(opening.kind) => return None,
-            _ => self.take_keys(origin, (opening, asked), &mut left),
+            source if source.takes_long(opening.kind) => self.take_keys(origin, (opening, asked), &mut left),
+            Source::Names(names) => {
+                let keys = self.next_keys(origin, (opening.kind, names), asked, left).1;
+                if keys.len() > FEW { keys } else { Vec::new() }
+            }
+            Source::List(_) => Vec::new(),
         };
         (!keys.is_empty()).then_some(Wanted(Parts::Cells(keys)))
     }
@@ -96,8 +103,9 @@ impl<O: Origin> Core<O> {
                 self.add_opened(opening, list, opened);
             }
             (Some(opening), Parts::Cells(cells)) => {
-                // The next step adds rows to their ledger.
-                opening.is_served = !matches!(opening.sources.last(), Some(Source::Rows(..)));
+                // The next step adds them to their ledger.
+                let is_added = cost(opening.kind) == 1 || matches!(opening.sources.last(), Some(Source::Rows(..)));
+                opening.is_served = !is_added;
                 opening.kept.cells.extend(cells);
             }
             (None, Parts::List((_, opened))) => {

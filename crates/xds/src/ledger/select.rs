@@ -180,6 +180,11 @@ impl<O: Origin> Ledger<O> {
         found(&self.entries, names).map(|(name, row)| row.map_or_else(|| name.into(), |(name, _)| name.clone()))
     }
 
+    /// These names, and whether each has an entry.
+    pub(crate) fn with_known<'n>(&self, names: impl Iterator<Item = &'n str>) -> impl Iterator<Item = (&'n str, bool)> {
+        found(&self.entries, names).map(|(name, row)| (name, row.is_some()))
+    }
+
     /// Removes tombstones that all streams have been sent. `sent` is the epoch up to which all have.
     pub(crate) fn prune(&mut self, sent: Epoch) {
         self.tombs.retain(|_, tomb| tomb.epoch > sent);

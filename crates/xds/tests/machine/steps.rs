@@ -91,6 +91,39 @@ fn a_later_request_completes_the_comparison() {
 }
 
 #[test]
+fn the_caller_may_open_many_names() {
+    for leaves in [false, true] {
+        let names: Vec<String> = (0..40).map(|number| format!("e{number:02}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut h = Harness::with(Limits { opened_together: 30, opened_at_once: 30, ..Harness::limits() });
+        names.iter().for_each(|name| h.world.put(EDS, "a", name, plain(1)));
+        h.commit();
+        let mut client = Client::new(&mut h, Delta);
+        let request = subscribe(EDS, &names, &[]);
+        assert_eq!(h.hub.request(&mut h.world, client.id, request, h.now), Ok(Progress::More));
+        let wanted = h.hub.wanted(&h.world, client.id).expect("30 names are opened together");
+        let opened = wanted.open(&mut h.world);
+        assert_eq!(h.world.open_cells(), 30);
+        h.change(&[(EDS, "e00", 2), (EDS, "e39", 2)]);
+        if leaves {
+            h.hub.disconnect(&mut h.world, client.id);
+        }
+        h.hub.opened(client.id, opened);
+        if !leaves {
+            assert_eq!(h.hub.proceed(&mut h.world, client.id, h.now), Ok(Progress::More));
+            assert_eq!(h.world.open_cells(), 30, "they are open");
+            assert!(h.hub.wanted(&h.world, client.id).is_none(), "few are left");
+            while h.hub.proceed(&mut h.world, client.id, h.now).unwrap() == Progress::More {}
+            let sent = client.drain(&mut h).concat();
+            assert!(sent.starts_with("EDS e00=2 e01=1 ") && sent.ends_with(" e38=1 e39=2"), "{sent}");
+            h.hub.disconnect(&mut h.world, client.id);
+        }
+        while h.hub.close_unused(&mut h.world, 8) {}
+        assert_eq!(h.world.open_cells(), 0);
+    }
+}
+
+#[test]
 fn a_long_list_is_closed_in_steps_and_may_be_used_again_meanwhile() {
     for returns in [false, true] {
         let mut h = long_lists();
