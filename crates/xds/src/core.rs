@@ -241,8 +241,13 @@ impl<O: Origin> Core<O> {
         Some(LastNack { message: entry.culprit.message.clone(), version, nonce, at: entry.since })
     }
 
+    /// The NACK of a watch, or of a resource in quarantine that it subscribes to.
+    pub(crate) fn nack(&self, watch: &Watch) -> Option<LastNack> {
+        watch.error.as_deref().cloned().or_else(|| self.quarantined(watch))
+    }
+
     pub(crate) fn watch_status(&self, watch: &Watch) -> WatchStatus {
-        let error = watch.error.as_deref().cloned().or_else(|| self.quarantined(watch));
+        let error = self.nack(watch);
         WatchStatus {
             kind: watch.kind,
             names: self.identity(watch).map(|(_, count)| count),

@@ -36,12 +36,11 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     pub(crate) fn of(core: &Core) -> Snapshot {
         let (mut streams, mut rejected_by) = (BTreeMap::new(), Vec::new());
-        for status in core.hub.statuses() {
-            *streams.entry(status.proxy.version.clone()).or_default() += 1;
-            let rejected = status.watches.iter().filter_map(|watch| Some((watch.kind, watch.error.as_ref()?)));
-            rejected_by
-                .extend(rejected.map(|(kind, error)| (kind, status.proxy.id.clone(), Arc::clone(&error.message))));
+        for (proxy, nacks) in core.hub.nacks() {
+            *streams.entry(proxy.version.clone()).or_default() += 1;
+            rejected_by.extend(nacks.map(|(kind, nack)| (kind, proxy.id.clone(), nack.message)));
         }
+        rejected_by.sort_unstable();
         Snapshot {
             hub: core.hub.stats(),
             streams,
