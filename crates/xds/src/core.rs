@@ -197,9 +197,8 @@ impl<O: Origin> Core<O> {
         let ledger = &mut self.ledgers[ledger_id];
         let closed = close(ledger, &mut self.cells);
         let is_unused = ledger.selections.is_empty() && ledger.holds == 0;
-        let is_large = ledger.open_row_count() > self.limits.opened_at_once;
         closed.into_iter().for_each(|cell| self.forget_catalogue(cell, ledger_id));
-        if is_unused && is_large {
+        if is_unused && self.ledgers[ledger_id].open_row_count() > self.limits.opened_at_once {
             self.release_list(ledger_id, Name::default());
         } else if is_unused {
             let ledger = self.ledgers.remove(ledger_id);

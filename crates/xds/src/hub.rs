@@ -56,6 +56,15 @@ pub(crate) enum Unfinished<O: Origin> {
     Compares(ResourceType, Held),
 }
 
+impl<O: Origin> Unfinished<O> {
+    pub(crate) fn opens(&mut self) -> Option<&mut (Opening<O>, Request)> {
+        match self {
+            Unfinished::Opens(opens) => Some(opens),
+            Unfinished::Compares(..) => None,
+        }
+    }
+}
+
 /// Counters of one type since the hub was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TypeStats {
@@ -334,8 +343,7 @@ impl<O: Origin> Hub<O> {
     /// # Errors
     /// The same as [`Hub::request`].
     pub fn proceed(&mut self, origin: &mut O, id: StreamId, now: Moment) -> Result<Progress, Status> {
-        if let Some(Unfinished::Opens(opens)) = self.unfinished.get_mut(&id) {
-            let (opening, request) = &mut **opens;
+        if let Some((opening, request)) = self.unfinished.get_mut(&id).and_then(Unfinished::opens) {
             let is_open = opening.sources.is_empty();
             if !self.core.open_some(origin, opening, Asked::Request(request)) || !is_open {
                 return Ok(Progress::More);

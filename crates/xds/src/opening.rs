@@ -434,9 +434,7 @@ impl<O: Origin> Core<O> {
         *left = left.saturating_sub(seen / LOOKUPS + keys.len().saturating_mul(cost));
         keys
     }
-}
 
-impl<O: Origin> Core<O> {
     /// The keys of up to `room` of the next names that are not open, and the number of names that it looked at.
     pub(crate) fn next_keys(
         &self,

@@ -187,14 +187,13 @@ impl Selection {
     /// Moves responses that were not used since the last call to `idle`. Returns whether others remain.
     pub(crate) fn forget_idle(&mut self, idle: &mut Vec<Arc<Composed>>) -> bool {
         self.resumed.clear();
-        let mut used = VecDeque::new();
-        for mut cached in std::mem::take(&mut self.cache) {
-            match std::mem::take(&mut cached.used) {
-                true => used.push_back(cached),
-                false => idle.push(cached.composed),
+        self.cache.retain_mut(|cached| {
+            let used = std::mem::take(&mut cached.used);
+            if !used {
+                idle.push(cached.composed.clone());
             }
-        }
-        self.cache = used;
+            used
+        });
         !self.cache.is_empty()
     }
 

@@ -60,17 +60,13 @@ impl<O: Origin> Hub<O> {
     /// Takes what the next step of a stream's request would open, if that may take long: a catalogue, some of its rows, or
     /// some names. Without this call, [`Hub::proceed`] opens it.
     pub fn wanted(&mut self, origin: &O, id: StreamId) -> Option<Wanted<O>> {
-        let Unfinished::Opens(opens) = self.unfinished.get_mut(&id)? else { return None };
-        let (opening, request) = &mut **opens;
+        let (opening, request) = self.unfinished.get_mut(&id)?.opens()?;
         self.core.wanted(origin, opening, Asked::Request(request))
     }
 
     /// Continues a request with what the caller has opened for it.
     pub fn opened(&mut self, id: StreamId, opened: Opened<O>) {
-        let opening = self.unfinished.get_mut(&id).and_then(|unfinished| match unfinished {
-            Unfinished::Opens(opens) => Some(&mut opens.0),
-            Unfinished::Compares(..) => None,
-        });
+        let opening = self.unfinished.get_mut(&id).and_then(Unfinished::opens).map(|(opening, _)| opening);
         self.core.opened(opening, opened);
     }
 }
@@ -85,12 +81,11 @@ impl<O: Origin> Core<O> {
         let mut left = self.limits.opened_together;
         let keys = match opening.sources.last()? {
             Source::Rows(ledger, collection) => self.ledgers[*ledger].next_keys(collection, left),
-            source if source.takes_long(opening.kind) => self.take_keys(origin, (opening, asked), &mut left),
-            Source::Names(names) => {
+            Source::Names(names) if cost(opening.kind) == 1 => {
                 let keys = self.next_keys(origin, (opening.kind, names), asked, left).1;
                 if keys.len() > FEW { keys } else { Vec::new() }
             }
-            Source::List(_) => Vec::new(),
+            _ => self.take_keys(origin, (opening, asked), &mut left),
         };
         (!keys.is_empty()).then_some(Wanted(Parts::Cells(keys)))
     }

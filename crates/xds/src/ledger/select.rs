@@ -30,18 +30,18 @@ impl<O: Origin> Ledger<O> {
         if let Some((id, _)) = self.selected(edit.identity()) {
             return id;
         }
-        let (names, mut absent) = (edit.build(), 0);
-        let mut digest = None;
-        if self.kind.is_collected() {
-            names.iter().for_each(|name| self.open(origin, cells, name, epoch));
-        } else if self.by_name() {
-            let known = self.selected(edit.base.identity()).is_some();
-            (absent, digest) = match known {
-                true => (self.retain(origin, cells, names.as_slice(), epoch), None),
-                false => self.retain_with_digest(origin, cells, names.as_slice(), epoch),
-            };
-        }
-        let digest = digest.unwrap_or_else(|| self.digest_after(cells, edit));
+        let names = edit.build();
+        let (absent, digest) = if self.by_name() && self.selected(edit.base.identity()).is_none() {
+            self.retain_with_digest(origin, cells, names.as_slice(), epoch)
+        } else {
+            let mut absent = 0;
+            if self.kind.is_collected() {
+                names.iter().for_each(|name| self.open(origin, cells, name, epoch));
+            } else if self.by_name() {
+                absent = self.retain(origin, cells, names.as_slice(), epoch);
+            }
+            (absent, self.digest_after(cells, edit))
+        };
         let id = self.add_selection(cells, (Some(names), digest), serial, epoch);
         self.selections[id].absent = absent;
         id
@@ -97,11 +97,11 @@ impl<O: Origin> Ledger<O> {
     /// [`Core::release_names`](crate::core::Core::release_names).
     pub(crate) fn take_unused(&mut self, id: SelectionId, at_once: usize) -> Option<Vec<Name>> {
         let selection = &self.selections[id];
-        let is_large = match self.kind.is_collected() {
+        let is_large = || match self.kind.is_collected() {
             true => self.open_row_count() > at_once,
             false => self.by_name() && selection.named().nth(at_once).is_some(),
         };
-        if !is_large || !selection.streams.is_empty() {
+        if !selection.streams.is_empty() || !is_large() {
             return None;
         }
         let names = self.selections[id].names.replace(NameSet::default())?;
@@ -251,7 +251,7 @@ impl<O: Origin> Ledger<O> {
         cells: &mut Cells<O::Cell>,
         names: &[Name],
         epoch: Epoch,
-    ) -> (usize, Option<u64>) {
+    ) -> (usize, u64) {
         // It is determined in passing, because to walk over a long list takes most of the time.
         let mut digest = 0u64;
         let new = self.count_users(names, |name, entry| {
@@ -259,7 +259,7 @@ impl<O: Origin> Ledger<O> {
         });
         let absent = self.open_new(origin, cells, new.clone(), epoch);
         let of_new = wrapping(new.into_iter().map(|name| self.share(cells, name)));
-        (absent, Some(digest.wrapping_add(of_new)))
+        (absent, digest.wrapping_add(of_new))
     }
 
     /// Counts a user for each of these names that is known, and calls `each` with it. Returns the others.

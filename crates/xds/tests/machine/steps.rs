@@ -28,12 +28,18 @@ fn client_of_all(h: &mut Harness) -> Client {
     client
 }
 
+/// The endpoints that a client had when its stream ended.
+fn left_behind(h: &mut Harness) -> Vec<(String, String)> {
+    let old = client_of_all(h);
+    let had = versions(h, old.id, EDS);
+    h.disconnect(old.id);
+    had
+}
+
 #[test]
 fn a_reconnecting_client_is_sent_nothing_until_its_resources_are_compared() {
     let mut h = long_lists();
-    let old = client_of_all(&mut h);
-    let had = versions(&h, old.id, EDS);
-    h.disconnect(old.id);
+    let had = left_behind(&mut h);
     // So that everything is open.
     let _other = client_of_all(&mut h);
     h.change(&[(EDS, "b", 2), (EDS, "e", 0)]);
@@ -55,9 +61,7 @@ fn a_reconnecting_client_is_sent_nothing_until_its_resources_are_compared() {
 #[test]
 fn a_client_that_moves_before_the_comparison_gets_what_it_has_there() {
     let mut h = long_lists();
-    let old = client_of_all(&mut h);
-    let had = versions(&h, old.id, EDS);
-    h.disconnect(old.id);
+    let had = left_behind(&mut h);
     for name in NAMES {
         h.world.put(EDS, "b", name, plain(if name == "d" { 9 } else { 1 }));
     }
@@ -79,8 +83,7 @@ fn a_client_that_moves_before_the_comparison_gets_what_it_has_there() {
 #[test]
 fn a_later_request_completes_the_comparison() {
     let mut h = long_lists();
-    let old = client_of_all(&mut h);
-    let had = versions(&h, old.id, EDS);
+    let had = left_behind(&mut h);
     let _other = client_of_all(&mut h);
     h.change(&[(EDS, "b", 2)]);
     let mut client = Client::new(&mut h, Delta);
