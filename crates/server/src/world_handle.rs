@@ -43,8 +43,7 @@ pub struct WorldHandle {
     keys: watch::Receiver<Keys>,
     readers: watch::Receiver<Accounts>,
     mesh: watch::Receiver<Arc<MeshConfig>>,
-    configuration: Configuration,
-    pods: PodIndex,
+    objects: InEffect,
     down_queue: usize,
 }
 
@@ -60,31 +59,15 @@ impl WorldHandle {
         let (wanted_keys, keys) = watch::channel(world.wanted_keys());
         let (accounts, readers) = watch::channel(Accounts::default());
         let (mesh, mesh_in_effect) = watch::channel(Arc::new(world.mesh_settings().config.clone()));
-        let configuration = Configuration::default();
-        configuration.set_mesh(MeshConfig::default());
-        let pods = PodIndex::default();
+        let objects = InEffect::default();
+        objects.configuration.set_mesh(MeshConfig::default());
         let down_queue = down_queue(world.types().iter().count());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let watched = Watched {
-            names: wanted,
-            keys: wanted_keys,
-            readers: accounts,
-            mesh,
-            objects: InEffect { configuration: configuration.clone(), pods: pods.clone() },
-        };
+        let watched = Watched { names: wanted, keys: wanted_keys, readers: accounts, mesh, objects: objects.clone() };
         let core = Core::new(world, limits, pace, started, watched);
         // A separate thread, because derivation must not block sockets.
         std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver)))?;
-        Ok(WorldHandle {
-            messages: sender,
-            names,
-            keys,
-            readers,
-            mesh: mesh_in_effect,
-            configuration,
-            pods,
-            down_queue,
-        })
+        Ok(WorldHandle { messages: sender, names, keys, readers, mesh: mesh_in_effect, objects, down_queue })
     }
 
     /// Commits a batch. Returns when it is queued.
@@ -180,12 +163,12 @@ impl WorldHandle {
 
     /// The objects in effect, for other control planes.
     pub fn configuration(&self) -> Configuration {
-        self.configuration.clone()
+        self.objects.configuration.clone()
     }
 
     /// The pods of all clusters, if it is enabled.
     pub fn pods(&self) -> PodIndex {
-        self.pods.clone()
+        self.objects.pods.clone()
     }
 
     /// The number of queued responses of one stream.
