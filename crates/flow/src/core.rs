@@ -15,6 +15,8 @@ use crate::{Key, Members};
 /// Tables and graph.
 pub(crate) struct Core {
     pub(crate) schema: Arc<Schema>,
+    /// The maximum number of threads that run rules, including the caller's.
+    pub(crate) threads: usize,
     pub(crate) tables: Vec<Table>,
     pub(crate) graph: Graph,
     /// The number of edges from the cells of each relation.
@@ -40,6 +42,7 @@ impl Core {
             poisoned: vec![0; relations],
             fresh: Fresh::default(),
             orphans: Vec::new(),
+            threads: schema.threads,
             schema,
         }
     }
@@ -47,6 +50,7 @@ impl Core {
     pub(crate) fn fork(&self) -> Self {
         Self {
             schema: self.schema.clone(),
+            threads: self.threads,
             tables: self.tables.iter().map(Table::fork).collect(),
             graph: self.graph.clone(),
             edges: self.edges.clone(),

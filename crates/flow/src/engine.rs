@@ -179,6 +179,12 @@ impl Engine {
         std::mem::take(&mut self.waiting_panics)
     }
 
+    /// Limits the threads that run rules from now on, including the caller's. [`Builder::threads`] stays the maximum. A caller
+    /// that must not wait for another thread to be scheduled sets 1.
+    pub fn limit_threads(&mut self, threads: usize) {
+        self.core.threads = threads.clamp(1, self.core.schema.threads);
+    }
+
     /// The number of commits.
     pub fn epoch(&self) -> u64 {
         self.epoch

@@ -77,7 +77,7 @@ impl Core {
 
     /// Calls `work` for each job, on several threads if there are enough jobs. Results are in the order of the jobs.
     pub(crate) fn spread<J: Sync, T: Send>(&self, jobs: &[J], work: impl Fn(&J) -> Option<T> + Sync) -> Vec<T> {
-        let (threads, count) = (self.schema.threads, jobs.len());
+        let (threads, count) = (self.threads, jobs.len());
         if threads < 2 || count < self.schema.parallel_from.max(2) {
             return jobs.iter().filter_map(work).collect();
         }

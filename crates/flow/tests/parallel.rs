@@ -4,6 +4,7 @@ mod common;
 use common::*;
 
 use std::sync::{Condvar, Mutex};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use flow::{Engine, Members};
@@ -79,6 +80,25 @@ fn parallel_subscriptions_equal_serial_ones() {
     sound(&engines[1]);
 }
 
+/// The threads that derived words.
+static THREADS: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
+
+rule!(Noted, "noted", u32, u32, |_cx, key| {
+    THREADS.lock().ok()?.push(std::thread::current().id());
+    Some(*key)
+});
+
+#[test]
+fn a_caller_that_limits_threads_has_no_helpers() {
+    let mut builder = Engine::builder();
+    builder.threads(4).parallel_from(2).view::<Noted>();
+    let mut engine = builder.build();
+    engine.limit_threads(1);
+    engine.subscribe_all::<Noted>(&(0..300).collect::<Vec<u32>>());
+    let this = std::thread::current().id();
+    assert_eq!(std::mem::take(&mut *THREADS.lock().unwrap()), vec![this; 300]);
+}
+
 static WAITING: Mutex<usize> = Mutex::new(0);
 static ARRIVED: Condvar = Condvar::new();
 
@@ -96,6 +116,8 @@ fn rules_run_concurrently() {
     let mut builder = Engine::builder();
     builder.threads(2).parallel_from(2).view::<Meeting>();
     let mut engine = builder.build();
+    engine.limit_threads(1);
+    engine.limit_threads(usize::MAX);
     let cells = engine.subscribe_all::<Meeting>(&[1, 2]);
     assert!(cells.iter().all(|cell| engine.row::<Meeting>(*cell).as_deref() == Some(&true)));
 }

@@ -37,6 +37,9 @@ const CLOSED_TOGETHER: usize = 8;
 /// The number of streams that are connected, removed or moved in one step.
 const STREAMS_TOGETHER: usize = 32;
 
+/// The number of threads that derive for a step of this one: it must not wait for another one to be scheduled.
+const ALONE: usize = 1;
+
 /// The reason for which the control plane does not work as it should, if there is one.
 pub(crate) type Health = Result<(), String>;
 
@@ -92,7 +95,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(world: World, limits: Limits, pace: Pace, started: Instant, watched: Watched) -> Core {
+    pub(crate) fn new(mut world: World, limits: Limits, pace: Pace, started: Instant, watched: Watched) -> Core {
+        world.limit_threads(ALONE);
         Core {
             hub: xds::Hub::new(limits, world.types().clone()),
             served: ServedWorld { world, conflicts: Vec::new() },
@@ -255,6 +259,7 @@ impl Core {
 
     fn rebuild(&mut self) {
         self.served.world.rebuild();
+        self.served.world.limit_threads(ALONE);
         self.watched.publish(&self.served.world, true, true);
         self.watched.mesh.send_replace(Arc::new(self.served.world.mesh_settings().config.clone()));
         self.end_all_with("an internal error; connect again");

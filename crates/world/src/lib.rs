@@ -115,6 +115,11 @@ impl World {
         }
     }
 
+    /// Limits the threads that derive from now on, including the caller's. That of [`World::new`] stays the maximum.
+    pub fn limit_threads(&mut self, threads: usize) {
+        self.engine.limit_threads(threads);
+    }
+
     /// Commits a batch and returns the changes of served resources.
     pub fn commit(&mut self, batch: Batch) -> Changes {
         let inputs = batch.into_inputs(&self.engine);

@@ -30,7 +30,8 @@ fn main() {
     // The first stream pays for shared state.
     let begun = Instant::now();
     bench.join();
-    println!("first stream          {:>10.1} µs, longest step {:.1} µs", micros(begun), bench.longest);
+    println!("first stream          {:>10.1} µs", micros(begun));
+    bench.print_longest();
     let (begun, resident) = (Instant::now(), resident_bytes());
     (1..streams).for_each(|_| bench.join());
     let more = (streams - 1).max(1) as f64;
@@ -103,6 +104,7 @@ fn layered(services: usize, streams: usize) {
         bench.world.put(ENDPOINTS, "a", "s1", plain(number));
         let (first, rest) = bench.return_all();
         println!("back with {what} {first:>10.1} µs for the first, {rest:.1} µs for each further stream");
+        bench.print_longest();
     }
 }
 
@@ -111,8 +113,8 @@ struct Bench {
     world: World,
     names: Vec<String>,
     streams: Vec<StreamId>,
-    /// The longest step for a response, in microseconds.
-    longest: f64,
+    /// The longest step of each kind since they were printed, in microseconds.
+    longest: BTreeMap<&'static str, f64>,
 }
 
 impl Bench {
@@ -126,7 +128,8 @@ impl Bench {
         world.put(LISTENER, "a", "listener", plain(1));
         world.put(ROUTE, "a", "routes", plain(1));
         world.commit();
-        Bench { hub: Hub::new(Limits::default(), world::types()), world, names, streams: Vec::new(), longest: 0.0 }
+        let hub = Hub::new(Limits::default(), world::types());
+        Bench { hub, world, names, streams: Vec::new(), longest: BTreeMap::new() }
     }
 
     /// Adds a stream that subscribes to everything and accepts it.
@@ -166,7 +169,7 @@ impl Bench {
             self.request(id, Request { type_url: ENDPOINTS.type_url.to_owned(), body, ..Request::default() });
             times.push(micros(begun));
             self.answer(id);
-            self.hub.disconnect(&mut self.world, old);
+            self.leave(old);
             self.streams.push(id);
         }
         let more = (times.len() - 1).max(1) as f64;
@@ -207,7 +210,9 @@ impl Bench {
                 self.reply(id, response.kind, response.nonce.to_string(), error);
             }
         }
+        print!("a tenth refuses, ");
         self.hub.take_woken();
+        self.print_longest();
         self.count("a tenth refuses");
         for n in 0..services {
             self.world.put(ENDPOINTS, "a", &format!("s{n}"), plain(4));
@@ -264,10 +269,7 @@ impl Bench {
     /// The next response of a stream. Notes the longest step.
     fn next(&mut self, id: StreamId) -> Option<Response> {
         loop {
-            let begun = Instant::now();
-            let next = self.hub.next(id, Moment::ZERO);
-            self.longest = self.longest.max(micros(begun));
-            match next {
+            match self.step("response", |hub, _| hub.next(id, Moment::ZERO)) {
                 Next::More => {}
                 Next::Send(response) => return Some(response),
                 Next::Idle => return None,
@@ -279,13 +281,37 @@ impl Bench {
     fn reply(&mut self, id: StreamId, kind: ResourceType, nonce: String, error: Option<String>) {
         let body =
             Body::Delta { subscribe: Default::default(), unsubscribe: Default::default(), initial: Default::default() };
+        let name = if error.is_some() { "NACK" } else { "ACK" };
         let request = Request { type_url: kind.type_url.to_owned(), nonce, error, body, ..Request::default() };
-        self.request(id, request);
+        self.step(name, |hub, world| hub.request(world, id, request, Moment::ZERO).unwrap());
     }
 
     fn request(&mut self, id: StreamId, request: Request) {
-        self.hub.request(&mut self.world, id, request, Moment::ZERO).unwrap();
-        while self.hub.proceed(&mut self.world, id, Moment::ZERO).unwrap() == Progress::More {}
+        let mut progress = self.step("request", |hub, world| hub.request(world, id, request, Moment::ZERO).unwrap());
+        while progress == Progress::More {
+            progress = self.step("request", |hub, world| hub.proceed(world, id, Moment::ZERO).unwrap());
+        }
+    }
+
+    /// Removes a stream, and closes what only it used.
+    fn leave(&mut self, id: StreamId) {
+        self.step("disconnect", |hub, world| hub.disconnect(world, id));
+        while self.step("close", |hub, world| hub.close_unused(world, 8)) {}
+    }
+
+    /// Does one step, and notes its time.
+    fn step<T>(&mut self, kind: &'static str, work: impl FnOnce(&mut Hub<World>, &mut World) -> T) -> T {
+        let begun = Instant::now();
+        let done = work(&mut self.hub, &mut self.world);
+        let longest = self.longest.entry(kind).or_default();
+        *longest = longest.max(micros(begun));
+        done
+    }
+
+    fn print_longest(&mut self) {
+        let longest = std::mem::take(&mut self.longest);
+        let longest: Vec<String> = longest.into_iter().map(|(kind, micros)| format!("{kind} {micros:.1} µs")).collect();
+        println!("longest steps: {}", longest.join(", "));
     }
 }
 

@@ -13,8 +13,7 @@ use crate::nack_attribution;
 use crate::parts::{Part, parts_of};
 use crate::quarantine::{Culprit, Entry, Group, Lens, Substitute, Target, targets_of};
 use crate::stream::Stream;
-use crate::watch::Watch;
-use crate::{Hub, Moment, Name, Origin, Quarantined, StreamId};
+use crate::{Hub, Moment, Name, Origin, Quarantined, StreamId, subscription};
 
 impl<O: Origin> Core<O> {
     /// The lens of a stream for a type.
@@ -75,14 +74,7 @@ impl<O: Origin> Core<O> {
         now: Moment,
     ) {
         let Some(retry) = self.limits.quarantine else { return };
-        let targets = all_targets(kind, contents);
-        let concerned = self.quarantine.has_trials()
-            && self.quarantine.end_trials(stream.id, retry, now, |entry| {
-                entry.kind == kind && targets.contains(&entry.culprit.target)
-            });
-        let group = Group::of(&stream.proxy);
-        let known = self.quarantine.of(&group, kind).any(|(_, entry)| targets.contains(&entry.culprit.target));
-        if concerned || known {
+        if !self.quarantine.is_empty() && self.is_known(stream, kind, contents, (retry, now)) {
             // The stream was sent it before it was in quarantine, or to try it again.
             return;
         }
@@ -103,13 +95,12 @@ impl<O: Origin> Core<O> {
         let (hunt, found) = match hunt {
             Some(mut hunt) => {
                 let (units, whole) = self.units(stream, kind, contents, |_| true);
-                let unseen = |unit: &Unit| !hunt.seen.contains(&unit.target) && !is_substitute(kind, &hunt, unit);
-                let news: Vec<Unit> = units.into_iter().filter(unseen).collect();
+                let news: Vec<Unit> = units.into_iter().filter(|unit| !hunt.seen.contains(&unit.target)).collect();
                 if news.is_empty() {
                     let found = hunt.rejected(&message);
                     (hunt, found)
                 } else {
-                    (hunt.widened(news, whole, message), Found::Continue)
+                    (hunt.widened(kind, (news, whole), message), Found::Continue)
                 }
             }
             None => {
@@ -125,10 +116,27 @@ impl<O: Origin> Core<O> {
                 if let Some(watch) = stream.watch_mut(kind) {
                     watch.gave_up = Some(refused);
                 }
-                (Hunt::new(units, whole, guesses, message), Found::Continue)
+                (Hunt::new(kind, (units, whole), guesses, message), Found::Continue)
             }
         };
         self.continue_hunt(stream, kind, (hunt, found), now);
+    }
+
+    /// Whether any of these resources is in quarantine for the group of a stream. Ends the stream's trials of them.
+    fn is_known(
+        &mut self,
+        stream: &Stream<O::Token>,
+        kind: ResourceType,
+        contents: &Contents,
+        (retry, now): (Moment, Moment),
+    ) -> bool {
+        let targets = all_targets(kind, contents);
+        let concerned = self.quarantine.has_trials()
+            && self.quarantine.end_trials(stream.id, retry, now, |entry| {
+                entry.kind == kind && targets.contains(&entry.culprit.target)
+            });
+        let group = Group::of(&stream.proxy);
+        concerned || self.quarantine.of(&group, kind).any(|(_, entry)| targets.contains(&entry.culprit.target))
     }
 
     fn continue_hunt(
@@ -288,7 +296,12 @@ impl<O: Origin> Core<O> {
         let Some(watch) = stream.watches.get(kind) else {
             return vec![known];
         };
-        let fresh = those(&|unit| !self.is_accepted(watch, &unit.name));
+        let subscription = self.subscription(watch);
+        let (shared, own) = (self.plain(subscription.shared()), subscription.own().and_then(|own| self.plain(own)));
+        let fresh = those(&|unit| {
+            let plain = if subscription.is_own(&unit.name) { own } else { shared };
+            !plain.is_some_and(|plain| plain.is_acknowledged(&unit.name))
+        });
         vec![known, those(&is_named), mentioned, fresh]
     }
 
@@ -306,16 +319,10 @@ impl<O: Origin> Core<O> {
         nack_attribution::in_bodies(message, &bodies)
     }
 
-    /// Whether a client has accepted the current version of a resource.
-    fn is_accepted(&self, watch: &Watch, name: &Name) -> bool {
-        let subscription = self.subscription(watch);
-        let own = subscription.own().filter(|_| subscription.is_own(name));
-        let ledger = own.unwrap_or(subscription.shared()).ledger;
-        let plain = self.by_audience.get(&(ledger.kind, ledger.audience.clone()));
-        plain.is_some_and(|plain| {
-            let plain = &self.ledgers[*plain];
-            plain.name(name).is_some() && plain.acked >= plain.epoch_of(name)
-        })
+    /// The ledger of the same audience that shows resources as they are.
+    fn plain(&self, part: subscription::Part<'_, O>) -> Option<&Ledger<O>> {
+        let ledger = part.ledger;
+        self.known_ledger(ledger.kind, &ledger.audience).map(|plain| &self.ledgers[plain])
     }
 
     /// Whether a table that a client was sent to replace its collections is rejected, so that it still uses them.
@@ -329,15 +336,6 @@ impl<O: Origin> Core<O> {
                 || watch.places().any(|place| self.part(place).ledger.replaces_any())
         })
     }
-}
-
-/// Whether a unit consists of replacements that a search makes.
-fn is_substitute(kind: ResourceType, hunt: &Hunt, unit: &Unit) -> bool {
-    hunt.substitutes().any(|substitute| match (substitute, unit.target) {
-        (Substitute::Part(body), Target::Part(version)) => Version::of(body) == version,
-        (Substitute::Resource(resource), target) => targets_of(kind, resource).contains(&target),
-        _ => false,
-    })
 }
 
 fn all_targets(kind: ResourceType, contents: &Contents) -> FxHashSet<Target> {

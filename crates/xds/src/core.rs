@@ -221,14 +221,6 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    /// Drops cached responses that were not used since the last call. Returns whether others remain.
-    pub(crate) fn forget_idle(&mut self) -> bool {
-        let ledgers = self.ledgers.iter_mut();
-        let selections = ledgers.flat_map(|(_, ledger)| ledger.selections.iter_mut());
-        let idle = &mut self.idle;
-        selections.fold(false, |left, (_, selection)| selection.forget_idle(idle) || left)
-    }
-
     /// The NACK of a resource in quarantine that a watch subscribes to.
     fn quarantined(&self, watch: &Watch) -> Option<LastNack> {
         let (version, nonce) = watch.last();

@@ -12,6 +12,7 @@ use crate::cells::Cells;
 use crate::core::Core;
 use crate::decode::{Body, Held};
 use crate::divisions::Divisions;
+use crate::forgetting::Forgetting;
 use crate::goods::Goods;
 use crate::holds::Kept;
 use crate::ledger::Ledger;
@@ -138,8 +139,8 @@ pub struct Hub<O: Origin> {
     /// Requests of which only a part was handled.
     pub(crate) unfinished: FxHashMap<StreamId, Unfinished<O>>,
     pub(crate) timers: BTreeSet<(Moment, StreamId)>,
-    /// When unused cached responses are dropped, if there are any.
-    pub(crate) forget_at: Option<Moment>,
+    /// The search for unused cached responses, if there are any cached ones.
+    pub(crate) forgetting: Option<Forgetting>,
     next_stream: u64,
 }
 
@@ -178,7 +179,7 @@ impl<O: Origin> Hub<O> {
             held: FxHashMap::default(),
             unfinished: FxHashMap::default(),
             timers: BTreeSet::new(),
-            forget_at: None,
+            forgetting: None,
             next_stream: 1,
         }
     }
@@ -271,7 +272,7 @@ impl<O: Origin> Hub<O> {
             self.core.unwatch(&mut stream, kind);
         }
         if self.streams.is_empty() {
-            self.forget_at = None;
+            self.forgetting = None;
         }
         if self.core.quarantine.has_trials() {
             // Another stream tries it at once.
@@ -436,7 +437,11 @@ impl<O: Origin> Hub<O> {
     /// The time at which [`Hub::tick`] must be called.
     pub fn deadline(&self) -> Option<Moment> {
         let timers = self.timers.first().map(|(at, _)| *at);
-        timers.into_iter().chain(self.forget_at).chain(self.core.quarantine.deadline()).min()
+        timers
+            .into_iter()
+            .chain(self.forgetting.as_ref().map(Forgetting::at))
+            .chain(self.core.quarantine.deadline())
+            .min()
     }
 
     /// Does what is due: [`Hub::expire`], and tries quarantined resources again.
@@ -445,11 +450,11 @@ impl<O: Origin> Hub<O> {
         self.expire(now);
     }
 
-    /// Wakes streams whose waits have expired, and drops unused cached responses. This needs no origin.
+    /// Wakes streams whose waits have expired, and drops some of the unused cached responses; it is due again at once if there
+    /// may be others. This needs no origin.
     pub fn expire(&mut self, now: Moment) {
-        if self.forget_at.is_some_and(|at| at <= now) {
-            let again = now + self.core.limits.idle_responses;
-            self.forget_at = self.core.forget_idle().then_some(again);
+        if let Some(forgetting) = self.forgetting.take_if(|forgetting| forgetting.at() <= now) {
+            self.forgetting = self.core.forget_some_idle(forgetting, now);
         }
         while let Some((at, id)) = self.timers.first().copied()
             && at <= now

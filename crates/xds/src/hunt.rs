@@ -8,11 +8,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use model::xds::Version;
+use model::xds::{ResourceType, Version};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Name;
-use crate::quarantine::{Culprit, Substitute, Target};
+use crate::quarantine::{Culprit, Substitute, Target, targets_of};
 
 /// The maximum number of responses.
 const STEPS: usize = 256;
@@ -38,13 +38,13 @@ pub(crate) struct Hunt {
     guesses: VecDeque<Vec<usize>>,
     /// The option by which units are replaced.
     level: usize,
-    /// The units that are replaced.
+    /// The units that are replaced; like all groups ascending.
     suspended: Vec<usize>,
     /// Groups of these that may be innocent.
     untested: Vec<Vec<usize>>,
     /// The group that is put back.
     testing: Option<Vec<usize>>,
-    /// All bytes that the search accounts for.
+    /// All bytes that the search accounts for: units and replacements.
     pub(crate) seen: FxHashSet<Target>,
     messages: FxHashMap<Target, Arc<str>>,
     message: Arc<str>,
@@ -62,8 +62,13 @@ pub(crate) enum Found {
 }
 
 impl Hunt {
-    /// A search among these units, or the resources that they are parts of. `guesses` are indices of units.
-    pub(crate) fn new(units: Vec<Unit>, whole: Vec<Unit>, guesses: Vec<Vec<usize>>, message: Arc<str>) -> Hunt {
+    /// A search among these units of a type, or the resources that they are parts of. `guesses` are indices of units.
+    pub(crate) fn new(
+        kind: ResourceType,
+        (units, whole): (Vec<Unit>, Vec<Unit>),
+        guesses: Vec<Vec<usize>>,
+        message: Arc<str>,
+    ) -> Hunt {
         let count = units.len();
         let distinct = |mut guess: Vec<usize>| {
             guess.sort_unstable();
@@ -73,7 +78,7 @@ impl Hunt {
         let guesses = guesses.into_iter().map(distinct).filter(|guess| !guess.is_empty() && guess.len() < count);
         let mut hunt = Hunt {
             guesses: guesses.collect(),
-            seen: units.iter().map(|unit| unit.target).collect(),
+            seen: accounted(kind, &units, &whole),
             units,
             whole,
             level: 0,
@@ -89,10 +94,15 @@ impl Hunt {
     }
 
     /// Begins again with further units.
-    pub(crate) fn widened(mut self, units: Vec<Unit>, whole: Vec<Unit>, message: Arc<str>) -> Hunt {
+    pub(crate) fn widened(
+        mut self,
+        kind: ResourceType,
+        (units, whole): (Vec<Unit>, Vec<Unit>),
+        message: Arc<str>,
+    ) -> Hunt {
         self.units.extend(units);
         self.whole.extend(whole);
-        let mut hunt = Hunt::new(self.units, self.whole, Vec::new(), message);
+        let mut hunt = Hunt::new(kind, (self.units, self.whole), Vec::new(), message);
         hunt.seen.extend(self.seen);
         hunt.steps = self.steps + 1;
         hunt
@@ -101,13 +111,8 @@ impl Hunt {
     /// The units that are replaced now.
     pub(crate) fn suspended(&self) -> Vec<(Target, Substitute)> {
         let tested = self.testing.as_deref().unwrap_or_default();
-        let suspended = self.suspended.iter().filter(|at| !tested.contains(at));
+        let suspended = self.suspended.iter().filter(|at| !is_in(tested, **at));
         suspended.map(|at| (self.units[*at].target, self.substitute(*at))).collect()
-    }
-
-    /// All replacements that the search may make.
-    pub(crate) fn substitutes(&self) -> impl Iterator<Item = &Substitute> {
-        self.units.iter().chain(&self.whole).flat_map(|unit| &unit.options)
     }
 
     fn substitute(&self, at: usize) -> Substitute {
@@ -127,7 +132,7 @@ impl Hunt {
     /// The client accepted the response.
     pub(crate) fn accepted(&mut self) -> Found {
         match self.testing.take() {
-            Some(innocent) => self.suspended.retain(|at| !innocent.contains(at)),
+            Some(innocent) => self.suspended.retain(|at| !is_in(&innocent, *at)),
             None if self.suspended.len() > 1 => self.untested = halves(&self.suspended),
             None => {}
         }
@@ -168,7 +173,7 @@ impl Hunt {
                 return self.step();
             }
             // The client has accepted these bytes.
-            self.suspended.retain(|at| !group.contains(at));
+            self.suspended.retain(|at| !is_in(&group, *at));
         }
         let culprit = |at: &usize| {
             let Unit { name, part, target, .. } = self.units[*at].clone();
@@ -184,6 +189,23 @@ impl Hunt {
     }
 }
 
+/// The bytes of units, and of all replacements that a search may make.
+fn accounted(kind: ResourceType, units: &[Unit], whole: &[Unit]) -> FxHashSet<Target> {
+    let mut seen: FxHashSet<Target> = units.iter().map(|unit| unit.target).collect();
+    for option in units.iter().chain(whole).flat_map(|unit| &unit.options) {
+        match option {
+            Substitute::Part(body) => drop(seen.insert(Target::Part(Version::of(body)))),
+            Substitute::Resource(resource) => seen.extend(targets_of(kind, resource)),
+            Substitute::Nothing => {}
+        }
+    }
+    seen
+}
+
+fn is_in(group: &[usize], unit: usize) -> bool {
+    group.binary_search(&unit).is_ok()
+}
+
 fn halves(group: &[usize]) -> Vec<Vec<usize>> {
     let (one, other) = group.split_at(group.len() / 2);
     vec![one.to_vec(), other.to_vec()]
@@ -193,6 +215,7 @@ fn halves(group: &[usize]) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use envoy::types::ROUTE;
     use proptest::prelude::*;
 
     fn unit(number: u64) -> Unit {
@@ -209,7 +232,7 @@ mod tests {
     /// The culprits that a client's answers lead to, and the number of responses.
     fn found(count: u64, bad: &[u64], guess: Vec<usize>) -> (Vec<u64>, usize) {
         let text: Arc<str> = "no".into();
-        let mut hunt = Hunt::new((0..count).map(unit).collect(), Vec::new(), vec![guess], text.clone());
+        let mut hunt = Hunt::new(ROUTE, ((0..count).map(unit).collect(), Vec::new()), vec![guess], text.clone());
         for steps in 1.. {
             let suspended = hunt.suspended();
             let is_suspended =
@@ -238,7 +261,7 @@ mod tests {
     #[test]
     fn a_rejection_with_another_cause_blames_nobody() {
         let text: Arc<str> = "no".into();
-        let mut hunt = Hunt::new((0..3).map(unit).collect(), Vec::new(), Vec::new(), text.clone());
+        let mut hunt = Hunt::new(ROUTE, ((0..3).map(unit).collect(), Vec::new()), Vec::new(), text.clone());
         for _ in 0..2 {
             assert!(matches!(hunt.rejected(&text), Found::Continue), "stubs and absence are tried");
         }

@@ -34,6 +34,7 @@ pub mod decode;
 mod delta;
 mod divisions;
 mod follow;
+mod forgetting;
 mod fragments;
 pub mod gate;
 mod goods;

@@ -5,6 +5,7 @@
 //! caller compares them with the names in the response.
 
 use bytes::Bytes;
+use memchr::memmem::Finder;
 
 /// The longest word that is considered, in bytes.
 const WORD: usize = 1024;
@@ -12,6 +13,9 @@ const WORD: usize = 1024;
 const AROUND: &[char] = &['\'', '"', '`', '(', ')', '<', '>', ',', ';', '.', '!', '?'];
 /// The number of words of an error that are searched for.
 const WORDS: usize = 32;
+/// The bytes that are searched for these words, all together, since no other client is served meanwhile. A long response is searched
+/// for fewer words.
+const SEARCHED: usize = 64 << 20;
 /// A number is considered a name only after one of these words.
 const BEFORE_NUMBERS: &[&str] =
     &["route", "routes", "table", "config", "configuration", "resource", "resources", "for", "expecting"];
@@ -45,22 +49,12 @@ pub(crate) fn in_bodies(text: &str, bodies: &[&Bytes]) -> Vec<usize> {
     words.sort_by_key(|word| (std::cmp::Reverse(word.len()), *word));
     words.dedup();
     let holders = |word: &&str| -> Vec<usize> {
-        bodies.iter().enumerate().filter(|(_, body)| contains(body, word.as_bytes())).map(|(at, _)| at).collect()
+        let finder = Finder::new(word.as_bytes());
+        bodies.iter().enumerate().filter(|(_, body)| finder.find(body).is_some()).map(|(at, _)| at).collect()
     };
-    let mut found = words.iter().take(WORDS).map(holders);
+    let bytes = bodies.iter().map(|body| body.len()).sum::<usize>().max(1);
+    let mut found = words.iter().take(WORDS.min(SEARCHED / bytes)).map(holders);
     found.find(|holders| !holders.is_empty() && holders.len() < bodies.len()).unwrap_or_default()
-}
-
-fn contains(body: &[u8], word: &[u8]) -> bool {
-    let Some(first) = word.first() else { return true };
-    let mut rest = body;
-    while let Some(at) = rest.iter().position(|byte| byte == first) {
-        if rest[at..].starts_with(word) {
-            return true;
-        }
-        rest = &rest[at + 1..];
-    }
-    false
 }
 
 #[cfg(test)]

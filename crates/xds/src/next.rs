@@ -6,6 +6,7 @@ use model::xds::ResourceType;
 
 use crate::content::Plan;
 use crate::core::Core;
+use crate::forgetting::Forgetting;
 use crate::gate::Window;
 use crate::ledger::Failure;
 use crate::selection::Key;
@@ -78,7 +79,7 @@ impl<O: Origin> Hub<O> {
                     }
                     Attempt::Send(response) => {
                         let idle = self.core.limits.idle_responses;
-                        self.forget_at.get_or_insert(now + idle);
+                        self.forgetting.get_or_insert_with(|| Forgetting::begin(now + idle));
                         return Next::Send(response);
                     }
                 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Core;
+use super::{ALONE, Core};
 use crate::ahead::Running;
 use crate::clients::Clients;
 use crate::gathered::Gathered;
@@ -25,7 +25,10 @@ impl Core {
         let (job, done) = (Mutex::new(Some((served, work))), Mutex::new(None));
         let run = || {
             if let Some((served, work)) = lock(&job).take() {
-                *lock(&done) = Some(catch_unwind(AssertUnwindSafe(|| work(served))));
+                served.world.limit_threads(usize::MAX);
+                let worked = catch_unwind(AssertUnwindSafe(|| work(&mut *served)));
+                served.world.limit_threads(ALONE);
+                *lock(&done) = Some(worked);
             }
         };
         let thread = std::thread::current();

@@ -42,6 +42,11 @@ impl<O: Origin> Ledger<O> {
         (self.acked > 0 && self.acked >= self.epoch_of(name)).then(shown).flatten()
     }
 
+    /// Whether a client has acknowledged the current resource of this name.
+    pub(crate) fn is_acknowledged(&self, name: &str) -> bool {
+        self.entries.get(name).is_some_and(|entry| self.acked >= entry.epoch)
+    }
+
     /// The cell of a name.
     pub(crate) fn cell_of(&self, name: &str) -> Option<O::Cell> {
         self.entries.get(name)?.cell

@@ -151,3 +151,29 @@ fn a_long_list_is_closed_in_steps_and_may_be_used_again_meanwhile() {
         assert!(h.hub.sizes().iter().all(|(_, size)| *size == 0), "{:?}", h.hub.sizes());
     }
 }
+
+#[test]
+fn unused_responses_of_many_lists_are_dropped_in_steps() {
+    let mut h = long_lists();
+    let kept = |h: &Harness| h.hub.sizes().iter().find(|(what, _)| *what == "responses").unwrap().1;
+    // More lists than one step searches.
+    for number in 0..600 {
+        let own: &'static str = Box::leak(format!("own-{number}").into_boxed_str());
+        h.world.put(CDS, own, "own", plain(1));
+        h.commit();
+        h.world.own_of_newcomers = Some(own);
+        client_of_all(&mut h);
+    }
+    let all = kept(&h);
+    assert!(all > 600);
+    let mut left = vec![all];
+    while let Some(due) = h.hub.deadline() {
+        h.now = due;
+        h.hub.tick(&mut h.world, due);
+        left.push(kept(&h));
+    }
+    // The first search finds responses that were used since the clients connected.
+    left.dedup();
+    assert!(left.len() > 2 && left.is_sorted_by(|before, after| before > after), "{left:?}");
+    assert_eq!(left.last(), Some(&0));
+}
