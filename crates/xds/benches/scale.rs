@@ -284,6 +284,9 @@ impl Bench {
         let name = if error.is_some() { "NACK" } else { "ACK" };
         let request = Request { type_url: kind.type_url.to_owned(), nonce, error, body, ..Request::default() };
         self.step(name, |hub, world| hub.request(world, id, request, Moment::ZERO).unwrap());
+        while self.hub.has_moving() {
+            self.step("move", |hub, world| hub.move_some(world, 1, Moment::ZERO));
+        }
     }
 
     fn request(&mut self, id: StreamId, request: Request) {

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::compose::Contents;
 use crate::core::Core;
-use crate::hunt::{Found, Hunt, Unit};
+use crate::hunt::{Found, Hunt, Search, Unit};
 use crate::ledger::Ledger;
 use crate::nack_attribution;
 use crate::parts::{Part, parts_of};
@@ -18,12 +18,17 @@ use crate::{Hub, Moment, Name, Origin, Quarantined, StreamId, subscription};
 impl<O: Origin> Core<O> {
     /// The lens of a stream for a type.
     pub(crate) fn lens(&self, stream: &Stream<O::Token>, kind: ResourceType) -> Lens {
-        let hunt = stream.watch(kind).and_then(|watch| watch.hunt.as_ref());
-        if self.quarantine.is_empty() && hunt.is_none() {
+        let search = stream.watch(kind).and_then(|watch| watch.search.as_ref());
+        if self.quarantine.is_empty() && search.is_none() {
             return Lens::default();
         }
-        let suspended = hunt.map(|hunt| (hunt.0, hunt.1.suspended()));
+        let suspended = search.map(|search| (search.id, search.suspended.clone()));
         self.quarantine.lens((stream.id, &Group::of(&stream.proxy)), kind, suspended)
+    }
+
+    /// What identifies the lens of a stream for a type.
+    pub(crate) fn lens_ids(&self, stream: &Stream<O::Token>, kind: ResourceType) -> Vec<u64> {
+        self.lens(stream, kind).ids
     }
 
     /// Handles the ACK of a response with these resources.
@@ -41,7 +46,7 @@ impl<O: Origin> Core<O> {
         let Some(watch) = stream.watch_mut(kind) else { return };
         watch.before.clear();
         watch.gave_up = None;
-        if let Some((_, mut hunt)) = watch.hunt.take().map(|hunt| *hunt) {
+        if let Some(Search { mut hunt, .. }) = watch.search.take().map(|search| *search) {
             let found = hunt.accepted();
             self.continue_hunt(stream, kind, (hunt, found), now);
         } else if !self.quarantine.is_empty() {
@@ -53,8 +58,13 @@ impl<O: Origin> Core<O> {
     /// ones come back.
     fn release_mended(&mut self, stream: &Stream<O::Token>, kind: ResourceType, contents: &Contents) {
         let group = Group::of(&stream.proxy);
-        let accepts = |name: &Name| contents.iter().any(|some| some.iter().any(|(one, _)| one == name));
-        let is_mended = |(id, entry): &(u64, &Entry)| accepts(&entry.culprit.name) && !self.is_in_use(*id);
+        let names: FxHashSet<&Name> = self.quarantine.of(&group, kind).map(|(_, entry)| &entry.culprit.name).collect();
+        if names.is_empty() {
+            return;
+        }
+        let accepted = contents.iter().flat_map(|some| some.iter()).map(|(name, _)| name);
+        let accepted: FxHashSet<&Name> = accepted.filter(|name| names.contains(name)).collect();
+        let is_mended = |(id, entry): &(u64, &Entry)| accepted.contains(&entry.culprit.name) && !self.is_in_use(*id);
         let mended: Vec<u64> = self.quarantine.of(&group, kind).filter(is_mended).map(|(id, _)| id).collect();
         mended.into_iter().for_each(|id| self.quarantine.remove(id));
     }
@@ -91,7 +101,7 @@ impl<O: Origin> Core<O> {
             return self.quarantine(stream, kind, culprits, (now, retry));
         }
         let Some(watch) = stream.watch_mut(kind) else { return };
-        let hunt = watch.hunt.take().map(|hunt| hunt.1);
+        let hunt = watch.search.take().map(|search| search.hunt);
         let (hunt, found) = match hunt {
             Some(mut hunt) => {
                 let (units, whole) = self.units(stream, kind, contents, |_| true);
@@ -149,8 +159,9 @@ impl<O: Origin> Core<O> {
         match found {
             Found::Continue => {
                 let id = self.quarantine.next_id();
+                let suspended = Arc::new(hunt.suspended());
                 if let Some(watch) = stream.watch_mut(kind) {
-                    watch.hunt = Some(Box::new((id, hunt)));
+                    watch.search = Some(Box::new(Search { id, hunt, suspended }));
                 }
             }
             Found::Culprits(culprits) => {
@@ -332,7 +343,7 @@ impl<O: Origin> Core<O> {
         };
         stream.watch(of).is_some_and(|watch| {
             watch.rejected.is_some()
-                || watch.hunt.is_some()
+                || watch.search.is_some()
                 || watch.places().any(|place| self.part(place).ledger.replaces_any())
         })
     }
@@ -380,12 +391,13 @@ impl<O: Origin> Hub<O> {
             for id in self.members(&group, kind) {
                 let Some(stream) = self.streams.get_mut(&id) else { continue };
                 if let Some(watch) = stream.watch_mut(kind) {
-                    watch.hunt = None;
+                    watch.search = None;
                 }
-                self.core.relocate(origin, stream, kind);
+                self.core.relocate_or_wait(origin, stream, kind);
                 self.wake(id, now);
             }
         }
+        self.begin_waiting_moves();
     }
 
     /// The streams of a group that subscribe to a type.

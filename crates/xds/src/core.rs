@@ -23,6 +23,21 @@ use crate::unanswered::Unanswered;
 use crate::watch::Watch;
 use crate::{Epoch, Limits, Name, Origin, Stats, StreamId, WatchStatus};
 
+/// Identifies a ledger, which may not exist.
+pub(crate) struct LedgerKey<O: Origin> {
+    pub(crate) kind: ResourceType,
+    pub(crate) audience: O::Audience,
+    pub(crate) lens: Arc<Lens>,
+    /// The audience is a proxy's own one.
+    pub(crate) own: bool,
+}
+
+impl<O: Origin> Clone for LedgerKey<O> {
+    fn clone(&self) -> LedgerKey<O> {
+        LedgerKey { kind: self.kind, audience: self.audience.clone(), lens: self.lens.clone(), own: self.own }
+    }
+}
+
 /// The state of a hub without its streams.
 pub(crate) struct Core<O: Origin> {
     pub(crate) limits: Limits,
@@ -45,6 +60,8 @@ pub(crate) struct Core<O: Origin> {
     pub(crate) moves: Moves,
     /// Holds of requests and moves that have been handled. They are released later, a few names at a time.
     pub(crate) released: Vec<Hold>,
+    /// Streams whose lenses changed and that have long lists: their moves are to be prepared.
+    pub(crate) moving: Vec<StreamId>,
     /// Catalogues that were replaced. They are dropped later, one at a time.
     pub(crate) outdated: Vec<O::Catalogue>,
     /// Responses that are not used any more. They are dropped in the same way.
@@ -92,33 +109,32 @@ impl<O: Origin> Core<O> {
         self.by_audience.get(&(kind, audience.clone())).copied()
     }
 
-    /// The ledger of the own resources of proxies with this audience.
-    pub(crate) fn own_ledger(
-        &mut self,
-        origin: &mut O,
-        kind: ResourceType,
-        audience: O::Audience,
-        lens: &Arc<Lens>,
-    ) -> LedgerId {
-        let id = self.ledger(origin, kind, audience, lens);
-        self.ledgers[id].own = true;
-        id
+    /// The ledger with this key, if there is one.
+    pub(crate) fn known(&self, key: &LedgerKey<O>) -> Option<LedgerId> {
+        match key.lens.ids.is_empty() {
+            true => self.known_ledger(key.kind, &key.audience),
+            false => self.by_lens.get(&(key.kind, key.audience.clone(), key.lens.ids.clone())).copied(),
+        }
     }
 
-    /// The ledger of a type and audience, as a lens shows it. Opens it if there is none.
-    pub(crate) fn ledger(
-        &mut self,
-        origin: &mut O,
+    /// The ledgers that a stream has, or is to have, for a type: the shared one and its own one.
+    pub(crate) fn keys(
+        &self,
+        origin: &O,
+        stream: &Stream<O::Token>,
         kind: ResourceType,
-        audience: O::Audience,
-        lens: &Arc<Lens>,
-    ) -> LedgerId {
-        let known = match lens.ids.is_empty() {
-            true => self.known_ledger(kind, &audience),
-            false => self.by_lens.get(&(kind, audience.clone(), lens.ids.clone())).copied(),
-        };
-        let id = known.unwrap_or_else(|| self.add_ledger(kind, audience, lens));
-        if kind.is_wildcard() {
+    ) -> (LedgerKey<O>, Option<LedgerKey<O>>) {
+        let lens = Arc::new(self.lens(stream, kind));
+        let key = |audience, own| LedgerKey { kind, audience, lens: lens.clone(), own };
+        let own = origin.own_audience(stream.token, kind).map(|own| key(own, true));
+        (key(origin.audience(stream.token, kind), false), own)
+    }
+
+    /// The ledger with this key. Opens it if there is none.
+    pub(crate) fn ledger(&mut self, origin: &mut O, key: &LedgerKey<O>) -> LedgerId {
+        let known = self.known(key);
+        let id = self.ledger_for(key);
+        if key.kind.is_wildcard() {
             let (ledger, all) = (&mut self.ledgers[id], Name::default());
             if known.is_none() {
                 ledger.open(origin, &mut self.cells, &all, self.epoch);
@@ -132,7 +148,8 @@ impl<O: Origin> Core<O> {
     }
 
     /// Adds a ledger in which nothing is open.
-    pub(crate) fn add_ledger(&mut self, kind: ResourceType, audience: O::Audience, lens: &Arc<Lens>) -> LedgerId {
+    fn add_ledger(&mut self, key: &LedgerKey<O>) -> LedgerId {
+        let LedgerKey { kind, audience, lens, .. } = key.clone();
         let entry = self.ledgers.vacant_entry();
         let id = entry.key();
         entry.insert(Ledger::new(id, kind, audience.clone(), lens.clone(), self.epoch));
@@ -141,6 +158,13 @@ impl<O: Origin> Core<O> {
         } else {
             self.by_lens.insert((kind, audience, lens.ids.clone()), id);
         }
+        id
+    }
+
+    /// The ledger with this key, in which nothing may be open yet.
+    pub(crate) fn ledger_for(&mut self, key: &LedgerKey<O>) -> LedgerId {
+        let id = self.known(key).unwrap_or_else(|| self.add_ledger(key));
+        self.ledgers[id].own |= key.own;
         id
     }
 

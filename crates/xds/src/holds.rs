@@ -5,8 +5,6 @@
 
 use std::hash::Hash;
 
-use model::xds::ResourceType;
-
 use crate::cells::LedgerId;
 use crate::core::Core;
 use crate::wanted::List;
@@ -54,7 +52,7 @@ impl<O: Origin> Core<O> {
         list: &List<O>,
         opened: (O::Cell, O::Catalogue, bool),
     ) -> LedgerId {
-        let id = self.ledger_for((list.kind, list.own), &list.audience);
+        let id = self.ledger_for(&list.ledger);
         if self.ledgers[id].lists.contains_key(&list.collection) {
             self.cells.close(opened.0);
         } else {
@@ -94,14 +92,6 @@ impl<O: Origin> Core<O> {
             }
         }
         (seen, new)
-    }
-
-    /// The ledger of an audience, in which nothing may be open yet.
-    pub(crate) fn ledger_for(&mut self, (kind, own): (ResourceType, bool), audience: &O::Audience) -> LedgerId {
-        let known = self.known_ledger(kind, audience);
-        let id = known.unwrap_or_else(|| self.add_ledger(kind, audience.clone(), &Default::default()));
-        self.ledgers[id].own |= own;
-        id
     }
 
     /// Keeps the names of a selection that has ended, to release them later. For a type with collections, they are those of

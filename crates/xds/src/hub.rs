@@ -166,6 +166,7 @@ impl<O: Origin> Hub<O> {
                 divisions: Divisions::default(),
                 moves: Moves::default(),
                 released: Vec::new(),
+                moving: Vec::new(),
                 outdated: Vec::new(),
                 idle: Vec::new(),
             },

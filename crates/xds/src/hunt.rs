@@ -29,7 +29,7 @@ pub(crate) struct Unit {
     pub(crate) options: Vec<Substitute>,
 }
 
-/// A search.
+/// The state of a search.
 pub(crate) struct Hunt {
     units: Vec<Unit>,
     /// The resources of the units, if the units are parts.
@@ -50,6 +50,17 @@ pub(crate) struct Hunt {
     message: Arc<str>,
     steps: usize,
 }
+
+/// A search, and what its current step replaces.
+pub(crate) struct Search {
+    /// The number of the step.
+    pub(crate) id: u64,
+    pub(crate) hunt: Hunt,
+    pub(crate) suspended: Arc<Suspended>,
+}
+
+/// The replacements of a step.
+pub(crate) type Suspended = FxHashMap<Target, Substitute>;
 
 /// The result of a step.
 pub(crate) enum Found {
@@ -109,7 +120,7 @@ impl Hunt {
     }
 
     /// The units that are replaced now.
-    pub(crate) fn suspended(&self) -> Vec<(Target, Substitute)> {
+    pub(crate) fn suspended(&self) -> Suspended {
         let tested = self.testing.as_deref().unwrap_or_default();
         let suspended = self.suspended.iter().filter(|at| !is_in(tested, **at));
         suspended.map(|at| (self.units[*at].target, self.substitute(*at))).collect()
@@ -235,8 +246,7 @@ mod tests {
         let mut hunt = Hunt::new(ROUTE, ((0..count).map(unit).collect(), Vec::new()), vec![guess], text.clone());
         for steps in 1.. {
             let suspended = hunt.suspended();
-            let is_suspended =
-                |number: &u64| suspended.iter().any(|(target, _)| *target == Target::Part(Version(*number)));
+            let is_suspended = |number: &u64| suspended.contains_key(&Target::Part(Version(*number)));
             let result = if bad.iter().all(is_suspended) { hunt.accepted() } else { hunt.rejected(&text) };
             match result {
                 Found::Continue => {}

@@ -49,14 +49,14 @@ impl<O: Origin> Core<O> {
     /// Moves a watch to the ledgers of its current audiences, if those have changed. While a response is outstanding, the
     /// state of the client is unknown; the move waits for the answer.
     pub(crate) fn relocate(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
-        let lens = self.lens(stream, kind);
+        let (shared, own) = self.keys(origin, stream, kind);
         let Some(watch) = stream.watches.get_mut(kind) else {
             return;
         };
-        let (audience, own) = (origin.audience(stream.token, kind), origin.own_audience(stream.token, kind));
-        let audience_of = |place: Place| &self.ledgers[place.ledger].audience;
-        let same = self.ledgers[watch.shared.ledger].lens.ids == lens.ids;
-        if same && *audience_of(watch.shared) == audience && watch.own.map(audience_of) == own.as_ref() {
+        let same = self.ledgers[watch.shared.ledger].lens.ids == shared.lens.ids;
+        if self.known(&shared) == Some(watch.shared.ledger)
+            && own.as_ref().map(|own| self.known(own)) == watch.own.map(|own| Some(own.ledger))
+        {
             watch.moving = false;
             return;
         }
@@ -64,9 +64,8 @@ impl<O: Origin> Core<O> {
         if watch.moving {
             return;
         }
-        let (names, lens) = (self.names(watch), Arc::new(lens));
-        let shared = self.ledger(origin, kind, audience, &lens);
-        let own = own.map(|own| self.own_ledger(origin, kind, own, &lens));
+        let names = self.names(watch);
+        let (shared, own) = (self.ledger(origin, &shared), own.map(|own| self.ledger(origin, &own)));
         let (shared, own) = self.places(origin, (shared, own), names.as_ref());
         if watch.sent > 0 {
             // The client does not have rejected resources, and may still have rejected removals.
@@ -86,6 +85,18 @@ impl<O: Origin> Core<O> {
         watch.joined = self.epoch;
         self.switch(stream, kind, (shared, own));
         self.note_in_place(stream, kind);
+    }
+
+    /// The same, unless the stream is to have a long list through another lens: then its move is prepared first
+    /// ([`Hub::move_some`](crate::Hub::move_some)).
+    pub(crate) fn relocate_or_wait(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
+        let is_long = |place: Place| self.ledgers[place.ledger].len() > self.limits.opened_at_once;
+        let watch = stream.watch(kind).filter(|watch| watch.places().any(is_long));
+        let is_changed = |watch: &Watch| self.ledgers[watch.shared.ledger].lens.ids != self.lens_ids(stream, kind);
+        match watch.is_some_and(is_changed) {
+            true => self.moving.push(stream.id),
+            false => self.relocate(origin, stream, kind),
+        }
     }
 
     /// The changes that take a client from its place in some ledgers to the content of others.

@@ -1,12 +1,11 @@
 //! Prepares the move of a stream to other audiences: opens what it will be served there, a few cells at a time, as before a
 //! large request. The move itself is one step, so that the state of a stream does not depend on the steps.
 
-use crate::core::Core;
+use crate::core::{Core, LedgerKey};
 use crate::holds::Kept;
 use crate::name_set::NameSet;
 use crate::opening::{Asked, Opening};
 use crate::stream::Stream;
-use crate::subscription::Place;
 use crate::wanted::{Opened, Wanted};
 use crate::watch::Watch;
 use crate::{Hub, Moment, Origin, StreamId};
@@ -122,6 +121,14 @@ impl<O: Origin> Hub<O> {
         self.moving.extend(ids);
     }
 
+    /// Begins the moves that are due because lenses changed.
+    pub(crate) fn begin_waiting_moves(&mut self) {
+        if !self.core.moving.is_empty() {
+            let moving = std::mem::take(&mut self.core.moving);
+            self.begin_moves(moving);
+        }
+    }
+
     /// Does a part of the preparation of a move. Returns whether nothing is left.
     fn is_prepared(&mut self, origin: &mut O, id: StreamId) -> bool {
         if self.preparation.as_ref().is_some_and(|preparation| preparation.stream != id)
@@ -155,25 +162,25 @@ impl<O: Origin> Core<O> {
         let mut openings = Vec::new();
         for watch in stream.watches.iter() {
             let kind = watch.kind;
-            let shared = origin.audience(stream.token, kind);
-            let own = origin.own_audience(stream.token, kind);
-            let current: Vec<O::Audience> =
-                watch.places().map(|Place { ledger, .. }| self.ledgers[ledger].audience.clone()).collect();
-            let is_in_place = |audience: &O::Audience| current.contains(audience);
-            let moves = !is_in_place(&shared) || !own.as_ref().is_none_or(is_in_place);
+            let (shared, own) = self.keys(origin, stream, kind);
+            let is_in_place = |core: &Core<O>, key: &LedgerKey<O>| {
+                core.known(key).is_some_and(|id| watch.places().any(|place| place.ledger == id))
+            };
+            let moves = !is_in_place(self, &shared) || own.as_ref().is_some_and(|own| !is_in_place(self, own));
             if !moves || self.is_served(watch, (&shared, own.as_ref())) {
                 continue;
             }
             let (mut opening, names) = (Opening::new(kind), self.names(watch).unwrap_or_default());
             let mut of_own = 0;
-            for (audience, is_own) in [(own, true), (Some(shared), false)] {
-                let Some(audience) = audience.filter(|audience| !is_in_place(audience)) else { continue };
-                if is_own && self.has_few_names(origin, (kind, &audience), Asked::Set(&names), None) {
+            for ledger in own.into_iter().chain([shared]) {
+                let is_own = ledger.own;
+                if is_in_place(self, &ledger) || is_own && self.has_few_names(origin, &ledger, Asked::Set(&names), None)
+                {
                     continue;
                 }
                 match kind.is_collected() {
-                    true => names.iter().for_each(|name| self.add_list(&mut opening, kind, (&audience, is_own), name)),
-                    false => self.add_names(&mut opening, Asked::Set(&names), (audience, is_own)),
+                    true => names.iter().for_each(|name| self.add_list(&mut opening, &ledger, name)),
+                    false => self.add_names(&mut opening, Asked::Set(&names), ledger),
                 }
                 if is_own {
                     of_own = opening.sources.len();
@@ -188,12 +195,11 @@ impl<O: Origin> Core<O> {
     }
 
     /// Whether another stream has the names of a watch in the ledgers of these audiences. Lists are few and not looked at.
-    fn is_served(&self, watch: &Watch, (shared, own): (&O::Audience, Option<&O::Audience>)) -> bool {
-        let kind = watch.kind;
-        let Some(identity) = self.identity(watch).filter(|_| !kind.is_collected()) else { return false };
+    fn is_served(&self, watch: &Watch, (shared, own): (&LedgerKey<O>, Option<&LedgerKey<O>>)) -> bool {
+        let Some(identity) = self.identity(watch).filter(|_| !watch.kind.is_collected()) else { return false };
         match own {
-            None => self.known_ledger(kind, shared).is_some_and(|id| self.ledgers[id].selected(identity).is_some()),
-            Some(_) => self.is_divided(kind, (shared, own), std::iter::once(identity)),
+            None => self.known(shared).is_some_and(|id| self.ledgers[id].selected(identity).is_some()),
+            Some(_) => self.is_divided((shared, own), std::iter::once(identity)),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use model::xds::{Parent, ResourceType};
 
 use crate::cells::LedgerId;
-use crate::core::Core;
+use crate::core::{Core, LedgerKey};
 use crate::decode::{Body, Texts};
 use crate::holds::Kept;
 use crate::ledger::{LOOKUPS, Ledger};
@@ -85,8 +85,7 @@ pub(crate) enum Source<O: Origin> {
 
 /// Names that are resolved one by one.
 pub(crate) struct Names<O: Origin> {
-    audience: O::Audience,
-    own: bool,
+    ledger: LedgerKey<O>,
     /// The number of those that are open.
     opened: usize,
 }
@@ -108,14 +107,13 @@ impl<O: Origin> Core<O> {
     ) -> Option<Opening<O>> {
         let (mut opening, asked) = (Opening::new(kind), Asked::Request(request));
         if names > 0 || stream.watch(kind).is_none() {
-            let shared = origin.audience(stream.token, kind);
-            let own = origin.own_audience(stream.token, kind);
-            if !self.is_divided(kind, (&shared, own.as_ref()), requested(request).map(Texts::identity)) {
-                if let Some(own) = own.filter(|own| !self.has_few_names(origin, (kind, own), asked, Some(&shared))) {
-                    self.add_sources(stream, (&mut opening, request), (own, true));
+            let (shared, own) = self.keys(origin, stream, kind);
+            if !self.is_divided((&shared, own.as_ref()), requested(request).map(Texts::identity)) {
+                if let Some(own) = own.filter(|own| !self.has_few_names(origin, own, asked, Some(&shared))) {
+                    self.add_sources(stream, (&mut opening, request), own);
                 }
                 let of_own = opening.sources.len();
-                self.add_sources(stream, (&mut opening, request), (shared, false));
+                self.add_sources(stream, (&mut opening, request), shared);
                 self.open_own_lists(origin, &mut opening, of_own);
             }
         }
@@ -191,12 +189,10 @@ impl<O: Origin> Core<O> {
     /// Whether other streams have these sets of names in the same two ledgers.
     pub(crate) fn is_divided(
         &self,
-        kind: ResourceType,
-        (shared, own): (&O::Audience, Option<&O::Audience>),
+        (shared, own): (&LedgerKey<O>, Option<&LedgerKey<O>>),
         sets: impl Iterator<Item = Identity>,
     ) -> bool {
-        let ledger = |audience: &O::Audience| self.known_ledger(kind, audience);
-        let (Some(shared), Some(own)) = (ledger(shared), own.and_then(ledger)) else {
+        let (Some(shared), Some(own)) = (self.known(shared), own.and_then(|own| self.known(own))) else {
             return false;
         };
         let mut sets = sets.peekable();
@@ -207,7 +203,7 @@ impl<O: Origin> Core<O> {
         &self,
         stream: &Stream<O::Token>,
         (opening, request): (&mut Opening<O>, &Request),
-        audience: (O::Audience, bool),
+        ledger: LedgerKey<O>,
     ) {
         let kind = opening.kind;
         if kind.is_collected() {
@@ -221,11 +217,11 @@ impl<O: Origin> Core<O> {
                 _ => subscribed.iter().map(Name::from).collect(),
             };
             for name in &names {
-                self.add_list(opening, kind, (&audience.0, audience.1), name);
+                self.add_list(opening, &ledger, name);
             }
             return;
         }
-        self.add_names(opening, Asked::Request(request), audience);
+        self.add_names(opening, Asked::Request(request), ledger);
     }
 
     /// Whether an own audience of a named type is known to have so few of these names that they are opened when the stream enters its
@@ -233,35 +229,37 @@ impl<O: Origin> Core<O> {
     pub(crate) fn has_few_names(
         &self,
         origin: &O,
-        (kind, own): (ResourceType, &O::Audience),
+        own: &LedgerKey<O>,
         asked: Asked<'_>,
-        shared: Option<&O::Audience>,
+        shared: Option<&LedgerKey<O>>,
     ) -> bool {
-        if kind.is_listed() || origin.own_required(kind, own).is_none() {
+        let LedgerKey { kind, audience, .. } = own;
+        if kind.is_listed() || origin.own_required(*kind, audience).is_none() {
             return false;
         }
         let names = match asked {
             Asked::Set(names) => Some(names),
             Asked::Request(request) => {
-                let ledger = shared.and_then(|shared| self.known_ledger(kind, shared));
+                let ledger = shared.and_then(|shared| self.known(shared));
                 requested(request).next().and_then(|names| self.known_set(ledger, names))
             }
         };
-        names.is_some_and(|names| self.names_of_own(origin, (kind, own), names).len() <= self.limits.opened_at_once)
+        names.is_some_and(|names| {
+            self.names_of_own(origin, (*kind, audience), names).len() <= self.limits.opened_at_once
+        })
     }
 
-    /// Adds names of a type without collections, for an audience; whether it is a proxy's own one.
-    pub(crate) fn add_names(&self, opening: &mut Opening<O>, asked: Asked<'_>, (audience, own): (O::Audience, bool)) {
-        let kind = opening.kind;
-        let ledger = self.known_ledger(kind, &audience).map(|id| &self.ledgers[id]);
-        let is_needed = match ledger {
+    /// Adds names of a type without collections, for a ledger.
+    pub(crate) fn add_names(&self, opening: &mut Opening<O>, asked: Asked<'_>, ledger: LedgerKey<O>) {
+        let known = self.known(&ledger).map(|id| &self.ledgers[id]);
+        let is_needed = match known {
             // Proxies of one kind subscribe to the same names, which are open then.
-            Some(ledger) if ledger.by_name() => !asked.is_selected(ledger),
-            _ if kind.is_wildcard() => return self.add_list(opening, kind, (&audience, own), &Name::default()),
-            ledger => ledger.is_none(),
+            Some(known) if known.by_name() => !asked.is_selected(known),
+            _ if opening.kind.is_wildcard() => return self.add_list(opening, &ledger, &Name::default()),
+            known => known.is_none(),
         };
         if is_needed {
-            opening.sources.push(Source::Names(Names { audience, own, opened: 0 }));
+            opening.sources.push(Source::Names(Names { ledger, opened: 0 }));
         }
     }
 
@@ -274,8 +272,10 @@ impl<O: Origin> Core<O> {
         }
         for (place, is_own) in watch.places().zip([false, true]) {
             let at = opening.sources.len();
+            let Ledger { audience, lens, .. } = &self.ledgers[place.ledger];
+            let ledger = LedgerKey { kind: child, audience: audience.clone(), lens: lens.clone(), own: is_own };
             for name in &parent.unanswered {
-                self.add_list(opening, child, (&self.ledgers[place.ledger].audience, is_own), name);
+                self.add_list(opening, &ledger, name);
             }
             if is_own {
                 self.open_lists(origin, opening, at);
@@ -284,14 +284,8 @@ impl<O: Origin> Core<O> {
     }
 
     /// Adds a catalogue, if it is not open yet.
-    pub(crate) fn add_list(
-        &self,
-        opening: &mut Opening<O>,
-        kind: ResourceType,
-        (audience, own): (&O::Audience, bool),
-        collection: &Name,
-    ) {
-        let list = List { kind, audience: audience.clone(), own, collection: collection.clone() };
+    pub(crate) fn add_list(&self, opening: &mut Opening<O>, ledger: &LedgerKey<O>, collection: &Name) {
+        let list = List { ledger: ledger.clone(), collection: collection.clone() };
         if self.rows_left(&list).is_none_or(|(_, left)| left > 0) {
             opening.sources.push(Source::List(list));
         }
@@ -299,7 +293,7 @@ impl<O: Origin> Core<O> {
 
     /// The ledger of a catalogue, if it is in one, and the number of its rows that are not open.
     fn rows_left(&self, list: &List<O>) -> Option<(LedgerId, usize)> {
-        let id = self.known_ledger(list.kind, &list.audience)?;
+        let id = self.known(&list.ledger)?;
         Some((id, self.ledgers[id].lists.get(&list.collection)?.left()))
     }
 
@@ -342,8 +336,8 @@ impl<O: Origin> Core<O> {
                 let id = self.begin_list(&mut opening.kept, &list, opened);
                 opening.sources.push(Source::Rows(id, list.collection));
             }
-            None if list.kind.is_wildcard() => {
-                opening.sources.push(Source::Names(Names { audience: list.audience, own: list.own, opened: 0 }));
+            None if list.ledger.kind.is_wildcard() => {
+                opening.sources.push(Source::Names(Names { ledger: list.ledger, opened: 0 }));
             }
             None => {}
         }
@@ -353,8 +347,8 @@ impl<O: Origin> Core<O> {
     pub(crate) fn join(&mut self, opening: &mut Opening<O>, asked: Asked<'_>) {
         while let Some(source) = opening.sources.last() {
             let shared = match source {
-                Source::Names(Names { audience, .. }) => {
-                    let ledger = self.known_ledger(opening.kind, audience).map(|id| &self.ledgers[id]);
+                Source::Names(Names { ledger, .. }) => {
+                    let ledger = self.known(ledger).map(|id| &self.ledgers[id]);
                     if !ledger.is_some_and(|ledger| asked.is_selected(ledger)) {
                         return;
                     }
@@ -402,8 +396,8 @@ impl<O: Origin> Core<O> {
                     let keys: Vec<&O::Key> = keys.iter().collect();
                     opening.kept.cells.extend(origin.open_all(&keys).into_iter().map(|(cell, _)| cell));
                 }
-                Some(Source::Names(Names { audience, own, opened })) => {
-                    let id = self.ledger_for((kind, *own), audience);
+                Some(Source::Names(Names { ledger, opened })) => {
+                    let id = self.ledger_for(ledger);
                     let (seen, new) = self.hold_names(origin, &mut opening.kept, (id, asked.from(*opened)), left);
                     *opened += seen;
                     left = left.saturating_sub(new + seen / LOOKUPS);
@@ -424,9 +418,9 @@ impl<O: Origin> Core<O> {
         (opening, asked): (&mut Opening<O>, Asked<'_>),
         left: &mut usize,
     ) -> Vec<O::Key> {
-        let (kind, cost) = (opening.kind, cost(opening.kind));
+        let cost = cost(opening.kind);
         let Some(Source::Names(names)) = opening.sources.last_mut() else { return Vec::new() };
-        let (seen, keys) = self.next_keys(origin, (kind, names), asked, (*left / cost).max(1));
+        let (seen, keys) = self.next_keys(origin, names, asked, (*left / cost).max(1));
         names.opened += seen;
         if seen == 0 {
             opening.sources.pop();
@@ -439,11 +433,12 @@ impl<O: Origin> Core<O> {
     pub(crate) fn next_keys(
         &self,
         origin: &O,
-        (kind, Names { audience, opened, .. }): (ResourceType, &Names<O>),
+        Names { ledger, opened }: &Names<O>,
         asked: Asked<'_>,
         room: usize,
     ) -> (usize, Vec<O::Key>) {
-        let ledger = self.known_ledger(kind, audience).map(|id| &self.ledgers[id]);
+        let LedgerKey { kind, audience, .. } = ledger;
+        let ledger = self.known(ledger).map(|id| &self.ledgers[id]);
         let (mut keys, mut seen): (Vec<O::Key>, _) = (Vec::new(), 0);
         let names = asked.from(*opened).take(room.saturating_mul(LOOKUPS));
         let names: Box<dyn Iterator<Item = (&str, bool)>> = match ledger {
@@ -452,8 +447,8 @@ impl<O: Origin> Core<O> {
         };
         for (name, is_known) in names {
             seen += 1;
-            if !is_known && origin.may_exist(kind, name) {
-                keys.extend(origin.resolve(kind, audience, &Name::from(name)));
+            if !is_known && origin.may_exist(*kind, name) {
+                keys.extend(origin.resolve(*kind, audience, &Name::from(name)));
             }
             if keys.len() == room {
                 break;

@@ -8,6 +8,7 @@
 //! through its lens.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use model::proxy::{Proxy, SecretRight};
 use model::xds::{Resource, ResourceType, Version};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::hunt::Suspended;
 use crate::parts::{parts_of, with_parts};
 use crate::{Moment, Name, StreamId};
 
@@ -119,6 +121,8 @@ pub struct Quarantined {
 pub(crate) struct Quarantine {
     entries: BTreeMap<u64, Entry>,
     by_group: FxHashMap<(Group, ResourceType), Vec<u64>>,
+    /// The entries of all groups by what is rejected, each list ascending.
+    by_target: FxHashMap<(ResourceType, Target), Vec<u64>>,
     next: u64,
     /// The number of entries that a stream tries again.
     trials: usize,
@@ -177,6 +181,7 @@ impl Quarantine {
         let (group, proxy) = (group.clone(), proxy.clone());
         let entry = Entry { kind, group, culprit, proxy, since: now, retry_at: now + retry, tries: 0, trial: None };
         self.added.push(entry.shown());
+        self.by_target.entry((kind, entry.culprit.target)).or_default().push(id);
         self.entries.insert(id, entry);
         self.by_group.entry(key.clone()).or_default().push(id);
         self.changed.push(key);
@@ -186,12 +191,8 @@ impl Quarantine {
         let Some(entry) = self.entries.remove(&id) else { return };
         self.trials -= usize::from(entry.trial.is_some());
         let key = (entry.group, entry.kind);
-        if let Some(ids) = self.by_group.get_mut(&key) {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                self.by_group.remove(&key);
-            }
-        }
+        remove_from(&mut self.by_group, &key, id);
+        remove_from(&mut self.by_target, &(entry.kind, entry.culprit.target), id);
         self.changed.push(key);
     }
 
@@ -203,8 +204,8 @@ impl Quarantine {
 
     /// The substitutes of any group for this target: it is suspect for other groups, too.
     pub(crate) fn known(&self, kind: ResourceType, target: Target) -> Option<&Substitute> {
-        let mut entries = self.entries.values();
-        entries.find(|one| one.kind == kind && one.culprit.target == target).map(|one| &one.culprit.substitute)
+        let first = self.by_target.get(&(kind, target))?.first()?;
+        self.entries.get(first).map(|one| &one.culprit.substitute)
     }
 
     /// The lens of a stream; `suspended` are the substitutes that it tries out, with a number of their own.
@@ -212,17 +213,15 @@ impl Quarantine {
         &self,
         (stream, group): (StreamId, &Group),
         kind: ResourceType,
-        suspended: Option<(u64, Vec<(Target, Substitute)>)>,
+        suspended: Option<(u64, Arc<Suspended>)>,
     ) -> Lens {
         let mut lens = Lens::default();
         for (id, entry) in self.of(group, kind).filter(|(_, entry)| entry.trial != Some(stream)) {
             lens.ids.push(id);
             lens.substitutes.insert(entry.culprit.target, (id, entry.culprit.substitute.clone()));
         }
-        if let Some((id, suspended)) = suspended {
-            lens.ids.push(id);
-            lens.substitutes.extend(suspended.into_iter().map(|(target, substitute)| (target, (id, substitute))));
-        }
+        lens.ids.extend(suspended.iter().map(|(id, _)| *id));
+        lens.suspended = suspended;
         lens
     }
 
@@ -273,6 +272,14 @@ impl Quarantine {
     }
 }
 
+fn remove_from<K: Eq + Hash>(lists: &mut FxHashMap<K, Vec<u64>>, key: &K, id: u64) {
+    let Some(ids) = lists.get_mut(key) else { return };
+    ids.retain(|other| *other != id);
+    if ids.is_empty() {
+        lists.remove(key);
+    }
+}
+
 impl Entry {
     fn shown(&self) -> Quarantined {
         Quarantined {
@@ -297,6 +304,8 @@ pub(crate) struct Lens {
     /// Identify the lens, ascending.
     pub(crate) ids: Vec<u64>,
     substitutes: FxHashMap<Target, (u64, Substitute)>,
+    /// Those of a search, which have precedence, and its number.
+    suspended: Option<(u64, Arc<Suspended>)>,
 }
 
 /// A resource that a lens changes.
@@ -312,7 +321,12 @@ pub(crate) struct Substituted {
 
 impl Lens {
     pub(crate) fn is_empty(&self) -> bool {
-        self.substitutes.is_empty()
+        self.substitutes.is_empty() && self.suspended.is_none()
+    }
+
+    fn find(&self, target: Target) -> Option<(u64, &Substitute)> {
+        let suspended = self.suspended.as_ref().and_then(|(id, suspended)| Some((*id, suspended.get(&target)?)));
+        suspended.or_else(|| self.substitutes.get(&target).map(|(id, substitute)| (*id, substitute)))
     }
 
     /// The substitute of a resource; `None` if it is shown as it is.
@@ -320,17 +334,17 @@ impl Lens {
         if self.is_empty() {
             return None;
         }
-        if let Some((id, substitute)) = self.substitutes.get(&Target::Resource(resource.version())) {
+        if let Some((id, substitute)) = self.find(Target::Resource(resource.version())) {
             let resource = match substitute {
                 Substitute::Resource(other) => Some(other.clone()),
                 Substitute::Part(_) | Substitute::Nothing => None,
             };
-            return Some(Substituted { resource, whole: true, by: vec![*id] });
+            return Some(Substituted { resource, whole: true, by: vec![id] });
         }
         let mut by = Vec::new();
         let replaced = with_parts(kind, resource, |version| {
-            let (id, substitute) = self.substitutes.get(&Target::Part(version))?;
-            by.push(*id);
+            let (id, substitute) = self.find(Target::Part(version))?;
+            by.push(id);
             Some(match substitute {
                 Substitute::Part(body) => body.clone(),
                 Substitute::Resource(_) | Substitute::Nothing => Bytes::new(),

@@ -1,7 +1,6 @@
 //! Handles ACKs and NACKs, and creates and changes the selections of watches.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use model::xds::ResourceType;
 
@@ -50,7 +49,7 @@ impl<O: Origin> Core<O> {
         if let Some(child) = self.types.collections_in(kind) {
             self.follow_parent(origin, stream, (kind, child));
         }
-        self.relocate(origin, stream, kind);
+        self.relocate_or_wait(origin, stream, kind);
     }
 
     /// Whether a request does nothing but accept the outstanding response of its type, and nothing follows from that.
@@ -70,7 +69,7 @@ impl<O: Origin> Core<O> {
             },
             _ => true,
         };
-        let searches = watch.hunt.is_some() || self.quarantine.has_trials();
+        let searches = watch.search.is_some() || self.quarantine.has_trials();
         let leads_to = watch.moving || searches || self.types.collections_in(kind).is_some();
         accepts && request.error.is_none() && !changes_names && !leads_to
     }
@@ -120,10 +119,8 @@ impl<O: Origin> Core<O> {
         kind: ResourceType,
         names: Option<&NameSet>,
     ) -> Watch {
-        let lens = Arc::new(self.lens(stream, kind));
-        let shared = origin.audience(stream.token, kind);
-        let shared = self.ledger(origin, kind, shared, &lens);
-        let own = origin.own_audience(stream.token, kind).map(|own| self.own_ledger(origin, kind, own, &lens));
+        let (shared, own) = self.keys(origin, stream, kind);
+        let (shared, own) = (self.ledger(origin, &shared), own.map(|own| self.ledger(origin, &own)));
         let (shared, own) = self.places(origin, (shared, own), names);
         let watch = Watch::new(kind, shared, own, self.epoch);
         self.enter(&watch, stream.id);

@@ -1,8 +1,6 @@
 //! What the caller opens for a request, on a thread of its choice.
 
-use model::xds::ResourceType;
-
-use crate::core::Core;
+use crate::core::{Core, LedgerKey};
 use crate::hub::Unfinished;
 use crate::opening::{Asked, Opening, Source, cost};
 use crate::{Hub, Name, Origin, StreamId};
@@ -12,10 +10,7 @@ const FEW: usize = 16;
 
 /// A catalogue.
 pub(crate) struct List<O: Origin> {
-    pub(crate) kind: ResourceType,
-    pub(crate) audience: O::Audience,
-    /// The audience is a proxy's own one.
-    pub(crate) own: bool,
+    pub(crate) ledger: LedgerKey<O>,
     pub(crate) collection: Name,
 }
 
@@ -24,7 +19,8 @@ pub(crate) type OpenedList<O> = Option<(<O as Origin>::Cell, <O as Origin>::Cata
 
 impl<O: Origin> List<O> {
     pub(crate) fn open(&self, origin: &mut O) -> OpenedList<O> {
-        let (cell, catalogue) = origin.open_catalogue(self.kind, &self.audience, &self.collection)?;
+        let LedgerKey { kind, audience, .. } = &self.ledger;
+        let (cell, catalogue) = origin.open_catalogue(*kind, audience, &self.collection)?;
         Some((cell, catalogue, origin.failed(cell)))
     }
 }
@@ -82,7 +78,7 @@ impl<O: Origin> Core<O> {
         let keys = match opening.sources.last()? {
             Source::Rows(ledger, collection) => self.ledgers[*ledger].next_keys(collection, left),
             Source::Names(names) if cost(opening.kind) == 1 => {
-                let keys = self.next_keys(origin, (opening.kind, names), asked, left).1;
+                let keys = self.next_keys(origin, names, asked, left).1;
                 if keys.len() > FEW { keys } else { Vec::new() }
             }
             _ => self.take_keys(origin, (opening, asked), &mut left),

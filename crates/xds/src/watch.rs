@@ -7,7 +7,7 @@ use model::xds::{Resource, ResourceType};
 
 use crate::compose::Contents;
 use crate::fragments::Rest;
-use crate::hunt::Hunt;
+use crate::hunt::Search;
 use crate::settling::Settling;
 use crate::status::{Exchange, LastNack};
 use crate::subscription::{Latest, Place};
@@ -66,8 +66,8 @@ pub(crate) struct Watch {
     pub(crate) sent_at: Option<Exchange>,
     pub(crate) acked_at: Option<Exchange>,
     pub(crate) error: Option<Box<LastNack>>,
-    /// The search for what the client rejects, and the number of its current step.
-    pub(crate) hunt: Option<Box<(u64, Hunt)>>,
+    /// The search for what the client rejects.
+    pub(crate) search: Option<Box<Search>>,
     /// A digest of the response for which a search was made. It is not repeated until the client accepts a response.
     pub(crate) gave_up: Option<u64>,
     /// The resources that the client had before it moved to other ledgers, until it accepts those.
@@ -202,7 +202,7 @@ impl Watch {
             sent_at: None,
             acked_at: None,
             error: None,
-            hunt: None,
+            search: None,
             gave_up: None,
             before: BTreeMap::new(),
         }

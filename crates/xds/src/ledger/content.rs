@@ -78,12 +78,14 @@ impl<O: Origin> Ledger<O> {
 
 /// The names whose resources are not the same in two selections, ascending. A name with one cell in both is not looked at.
 pub(crate) fn differing<O: Origin>(cells: &Cells<O::Cell>, old: Part<'_, O>, new: Part<'_, O>) -> Vec<Name> {
-    let shows_cells = old.ledger.substituted.is_empty() && new.ledger.substituted.is_empty();
+    let shows_cell = |part: Part<'_, O>, name: &Name| {
+        part.ledger.substituted.is_empty() || !part.ledger.substituted.contains_key(name)
+    };
     let version = |part: Part<'_, O>, name: &str, entry: Option<&Entry<O::Cell>>| {
         part.ledger.shown(cells, name, entry?).map(Resource::version)
     };
     let is_same = |name: &Name, one: Option<&Entry<O::Cell>>, other: Option<&Entry<O::Cell>>| match (one, other) {
-        (Some(one), Some(other)) if shows_cells && one.cell == other.cell => true,
+        (Some(one), Some(other)) if one.cell == other.cell && shows_cell(old, name) && shows_cell(new, name) => true,
         _ => version(old, name, one) == version(new, name, other),
     };
     let rows = pairs(old.ledger.rows(old.selection), new.ledger.rows(new.selection));

@@ -70,8 +70,13 @@ impl Client {
     }
 
     pub(crate) fn nack(&mut self, h: &mut Harness, kind: ResourceType, error: &str) {
-        let request = Request { error: Some(error.to_owned()), ..self.answer(kind) };
+        let request = self.rejection(kind, error);
         h.request(self.id, request).unwrap();
+    }
+
+    /// A NACK of the last response of a type.
+    pub(crate) fn rejection(&self, kind: ResourceType, error: &str) -> Request {
+        Request { error: Some(error.to_owned()), ..self.answer(kind) }
     }
 
     /// Receives responses, as text.

@@ -118,6 +118,8 @@ impl Harness {
         while progress == Progress::More {
             progress = self.hub.proceed(&mut self.world, id, self.now)?;
         }
+        // Some of the moves that follow. What a test does next happens in the midst of them.
+        self.hub.move_some(&mut self.world, 2, self.now);
         while self.hub.close_unused(&mut self.world, 3) {}
         Ok(())
     }
@@ -144,8 +146,12 @@ impl Harness {
         self.hub.tick(&mut self.world, self.now);
     }
 
-    /// The responses of the stream.
+    /// The responses of the stream, after its moves.
     pub(crate) fn poll(&mut self, id: StreamId) -> Vec<Received> {
+        while self.hub.is_moving(id) {
+            self.hub.move_some(&mut self.world, 1, self.now);
+            while self.hub.close_unused(&mut self.world, 3) {}
+        }
         let mut all = Vec::new();
         loop {
             match self.hub.next(id, self.now) {

@@ -1,7 +1,7 @@
 //! Work that grows with one client's list, and that is divided into steps.
 
 use xds::Variant::Delta;
-use xds::{Limits, Progress};
+use xds::{Limits, Next, Progress};
 
 use crate::client::{Client, borrow, resume, versions};
 use crate::harness::*;
@@ -176,4 +176,40 @@ fn unused_responses_of_many_lists_are_dropped_in_steps() {
     left.dedup();
     assert!(left.len() > 2 && left.is_sorted_by(|before, after| before > after), "{left:?}");
     assert_eq!(left.last(), Some(&0));
+}
+
+#[test]
+fn a_client_that_rejects_a_long_list_moves_in_steps() {
+    let mut h = Harness::with(Limits { opened_together: 2, opened_at_once: 2, ..Limits::default() });
+    for name in NAMES {
+        h.world.put(EDS, "a", name, plain(1));
+    }
+    h.commit();
+    let mut other = Client::new(&mut h, Delta);
+    other.subscribe(&mut h, EDS, &NAMES);
+    other.drain(&mut h);
+    let mut client = Client::new(&mut h, Delta);
+    client.subscribe(&mut h, EDS, &NAMES);
+    client.take(&mut h);
+
+    let nack = client.rejection(EDS, "'c' is bad");
+    assert_eq!(h.hub.request(&mut h.world, client.id, nack, h.now), Ok(Progress::Done));
+    let mut steps = 0;
+    while h.hub.is_moving(client.id) {
+        if steps == 2 {
+            h.world.put(EDS, "a", "e", plain(2));
+            let changes = h.world.commit();
+            h.hub.apply_to_ledgers(&mut h.world, changes, Default::default(), h.now);
+            assert_eq!(other.take(&mut h), ["EDS e=2"], "others are served meanwhile");
+        }
+        assert!(matches!(h.hub.next(client.id, h.now), Next::Idle), "it is sent nothing before");
+        h.hub.move_some(&mut h.world, 1, h.now);
+        steps += 1;
+    }
+    assert!(steps > 3, "{steps}");
+    assert_eq!(client.drain(&mut h), ["EDS a=1 b=1 d=1 e=2"], "without what it rejects");
+    h.hub.disconnect(&mut h.world, client.id);
+    h.hub.disconnect(&mut h.world, other.id);
+    while h.hub.close_unused(&mut h.world, 1) {}
+    assert_eq!(h.world.open_cells(), 0);
 }
