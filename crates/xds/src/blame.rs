@@ -333,7 +333,7 @@ impl<O: Origin> Core<O> {
     /// The ledger of the same audience that shows resources as they are.
     fn plain(&self, part: subscription::Part<'_, O>) -> Option<&Ledger<O>> {
         let ledger = part.ledger;
-        self.known_ledger(ledger.kind, &ledger.audience).map(|plain| &self.ledgers[plain])
+        self.known_ledger(ledger.kind, &ledger.audience).map(|plain| &*self.ledgers[plain])
     }
 
     /// Whether a table that a client was sent to replace its collections is rejected, so that it still uses them.
@@ -402,8 +402,9 @@ impl<O: Origin> Hub<O> {
 
     /// The streams of a group that subscribe to a type.
     fn members(&self, group: &Group, kind: ResourceType) -> Vec<StreamId> {
-        let is_member = |stream: &&Stream<O::Token>| stream.watch(kind).is_some() && Group::of(&stream.proxy) == *group;
-        let mut ids: Vec<StreamId> = self.streams.values().filter(is_member).map(|stream| stream.id).collect();
+        let is_member = |stream: &Stream<O::Token>| stream.watch(kind).is_some() && Group::of(&stream.proxy) == *group;
+        let mut ids: Vec<StreamId> =
+            self.streams.values().filter(|stream| is_member(stream)).map(|stream| stream.id).collect();
         ids.sort_unstable();
         ids
     }

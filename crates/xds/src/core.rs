@@ -15,6 +15,7 @@ use crate::ledger::Ledger;
 use crate::moves::Moves;
 use crate::name_set::{Identity, NameSet};
 use crate::quarantine::{Lens, Quarantine};
+use crate::spread_map::SpreadMap;
 use crate::status::LastNack;
 use crate::stream::Stream;
 use crate::subscription::{Latest, Part, Place, Subscription};
@@ -42,10 +43,11 @@ impl<O: Origin> Clone for LedgerKey<O> {
 pub(crate) struct Core<O: Origin> {
     pub(crate) limits: Limits,
     pub(crate) types: ResourceTypes,
-    pub(crate) ledgers: Slab<Ledger<O>>,
-    pub(crate) by_audience: FxHashMap<(ResourceType, O::Audience), LedgerId>,
+    /// In boxes, so that the growth of the table moves little. There are several for each proxy.
+    pub(crate) ledgers: Slab<Box<Ledger<O>>>,
+    pub(crate) by_audience: SpreadMap<(ResourceType, O::Audience), LedgerId>,
     /// The ledgers with a catalogue: several if they have different lenses.
-    pub(crate) catalogues: FxHashMap<O::Cell, Vec<LedgerId>>,
+    pub(crate) catalogues: SpreadMap<O::Cell, Vec<LedgerId>>,
     pub(crate) cells: Cells<O::Cell>,
     pub(crate) epoch: Epoch,
     pub(crate) serial: u64,
@@ -152,9 +154,9 @@ impl<O: Origin> Core<O> {
         let LedgerKey { kind, audience, lens, .. } = key.clone();
         let entry = self.ledgers.vacant_entry();
         let id = entry.key();
-        entry.insert(Ledger::new(id, kind, audience.clone(), lens.clone(), self.epoch));
+        entry.insert(Box::new(Ledger::new(id, kind, audience.clone(), lens.clone(), self.epoch)));
         if lens.ids.is_empty() {
-            self.by_audience.insert((kind, audience), id);
+            *self.by_audience.get_or_insert_with((kind, audience), || id) = id;
         } else {
             self.by_lens.insert((kind, audience, lens.ids.clone()), id);
         }
@@ -171,7 +173,7 @@ impl<O: Origin> Core<O> {
     /// Records the open catalogues of a ledger.
     pub(crate) fn note_catalogues(&mut self, id: LedgerId) {
         for list in self.ledgers[id].lists.values() {
-            let ledgers = self.catalogues.entry(list.cell).or_default();
+            let ledgers = self.catalogues.get_or_insert_with(list.cell, Vec::new);
             if !ledgers.contains(&id) {
                 ledgers.push(id);
             }

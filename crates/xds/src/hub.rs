@@ -15,11 +15,11 @@ use crate::divisions::Divisions;
 use crate::forgetting::Forgetting;
 use crate::goods::Goods;
 use crate::holds::Kept;
-use crate::ledger::Ledger;
 use crate::moves::Moves;
 use crate::moving::Preparation;
 use crate::opening::{Asked, Opening};
 use crate::quarantine::Quarantine;
+use crate::spread_map::SpreadMap;
 use crate::status::LastNack;
 use crate::stream::Stream;
 use crate::tally::News;
@@ -123,7 +123,7 @@ impl Stats {
 /// something to do, and [`Hub::next`] the next step of each.
 pub struct Hub<O: Origin> {
     pub(crate) core: Core<O>,
-    pub(crate) streams: FxHashMap<StreamId, Stream<O::Token>>,
+    pub(crate) streams: FxHashMap<StreamId, Box<Stream<O::Token>>>,
     by_token: FxHashMap<O::Token, StreamId>,
     /// The newest stream of each node.
     by_node: FxHashMap<Arc<str>, StreamId>,
@@ -153,8 +153,8 @@ impl<O: Origin> Hub<O> {
                 types,
                 limits,
                 ledgers: Slab::new(),
-                by_audience: FxHashMap::default(),
-                catalogues: FxHashMap::default(),
+                by_audience: SpreadMap::new(),
+                catalogues: SpreadMap::new(),
                 cells: Cells::new(),
                 epoch: 1,
                 serial: 0,
@@ -216,7 +216,7 @@ impl<O: Origin> Hub<O> {
             self.core.unanswered.note(&self.core.types, before);
         }
         let stream = Stream::new(id, token, proxy, variant, &self.core.limits, now);
-        self.streams.insert(id, stream);
+        self.streams.insert(id, Box::new(stream));
         self.by_token.insert(token, id);
         id
     }
@@ -496,7 +496,7 @@ impl<O: Origin> Hub<O> {
         [
             ("ledgers", self.core.ledgers.len()),
             ("selections", ledgers().map(|ledger| ledger.selections.len()).sum()),
-            ("names", ledgers().map(Ledger::len).sum()),
+            ("names", ledgers().map(|ledger| ledger.len()).sum()),
             ("tombs", ledgers().map(|ledger| ledger.tombs.len()).sum()),
             ("cells", self.core.cells.len()),
             ("responses", responses.sum()),

@@ -98,7 +98,7 @@ impl<O: Origin> Hub<O> {
     /// its answer.
     pub(crate) fn release_held(&mut self, id: StreamId) {
         let waits = |stream: &Stream<O::Token>| stream.watches.iter().any(|watch| watch.moving);
-        if !self.streams.get(&id).is_some_and(waits)
+        if !self.streams.get(&id).is_some_and(|stream| waits(stream))
             && let Some(kept) = self.held.remove(&id)
         {
             self.core.release(kept);

@@ -272,7 +272,7 @@ impl<O: Origin> Core<O> {
         }
         for (place, is_own) in watch.places().zip([false, true]) {
             let at = opening.sources.len();
-            let Ledger { audience, lens, .. } = &self.ledgers[place.ledger];
+            let Ledger { audience, lens, .. } = &*self.ledgers[place.ledger];
             let ledger = LedgerKey { kind: child, audience: audience.clone(), lens: lens.clone(), own: is_own };
             for name in &parent.unanswered {
                 self.add_list(opening, &ledger, name);

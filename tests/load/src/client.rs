@@ -25,6 +25,8 @@ use crate::{certificates, texts, wire};
 #[cfg(test)]
 mod tests;
 
+/// The error of a proxy that rejects a response. It names nothing.
+const REFUSAL: &[u8] = b"no";
 /// The field of a response with a resource.
 const RESOURCES: u64 = 2;
 /// The most bytes that all proxies have not read. They are in memory, of the kernel or of the client.
@@ -64,6 +66,8 @@ pub struct Seen {
     times: Mutex<(Option<Instant>, Option<Instant>)>,
     /// The name of the expected endpoints, and when they arrived.
     expected: Mutex<Option<(Id, Option<Instant>)>>,
+    /// The endpoints that the proxy rejects.
+    refused: Mutex<Option<Id>>,
     /// The expected virtual host of a route table, and when it arrived.
     expected_host: Mutex<Option<(Bytes, Option<Instant>)>>,
 }
@@ -93,6 +97,17 @@ impl Seen {
     /// Records from now on when the endpoints of this name arrive.
     pub fn expect(&self, name: &str) {
         *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = Some((texts::id(name.as_bytes()), None));
+    }
+
+    /// Rejects from now on each response with the endpoints of this name.
+    pub fn refuse(&self, name: &str) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(texts::id(name.as_bytes()));
+    }
+
+    /// Whether a response with these endpoints is rejected.
+    fn refuses(&self, changes: &[(Id, Id)]) -> bool {
+        let Some(refused) = *self.refused.lock().unwrap_or_else(PoisonError::into_inner) else { return false };
+        changes.iter().any(|(name, version)| *name == refused && *version != REMOVED)
     }
 
     /// The time when the expected endpoints arrived.
@@ -252,6 +267,9 @@ impl Proxy {
     /// Acknowledges a response, and subscribes to what it references.
     fn receive(&mut self, facts: &Facts) -> Result<()> {
         let kind = facts.kind.context("a response of an unknown type")?;
+        if kind == ENDPOINTS && self.seen.refuses(&facts.changes) {
+            return self.reject(kind, &facts.nonce);
+        }
         if self.protocol == Protocol::Sotw {
             self.kept.types[kind].version = Bytes::copy_from_slice(&facts.version);
         }
@@ -325,7 +343,17 @@ impl Proxy {
             Protocol::Delta => (new, if versions { &kept.had } else { &[] }, &[]),
             Protocol::Sotw => (if is_wildcard { &[] } else { &kept.names[..] }, &[], &kept.version),
         };
-        let request = Request { kind, node: &node, names, had, version, nonce };
-        self.send.send_data(request.encoded(self.protocol), false).context("the stream is closed")
+        let request = Request { kind, node: &node, names, had, version, nonce, error: b"" };
+        self.send(request.encoded(self.protocol))
+    }
+
+    /// Rejects a response (delta).
+    fn reject(&mut self, kind: usize, nonce: &[u8]) -> Result<()> {
+        let request = Request { kind, node: b"", names: &[], had: &[], version: b"", nonce, error: REFUSAL };
+        self.send(request.encoded(Protocol::Delta))
+    }
+
+    fn send(&mut self, request: Bytes) -> Result<()> {
+        self.send.send_data(request, false).context("the stream is closed")
     }
 }

@@ -104,6 +104,14 @@ impl<'m> Fleet<'m> {
         self.open_streams(from)
     }
 
+    /// Connects one more proxy, which rejects each response with the endpoints of this cluster.
+    pub(crate) fn connect_refusing(&mut self, cluster: &str) -> Result<()> {
+        let member = Member::new(self.proxies.len());
+        member.seen.refuse(cluster);
+        self.proxies.push(member);
+        self.open_streams(self.proxies.len() - 1)
+    }
+
     /// Connects the gateway of all Gateways.
     pub(crate) fn connect_gateway(&mut self) -> Result<()> {
         self.proxies.push(Member::new(GATEWAY));

@@ -23,6 +23,8 @@ pub(crate) struct Request<'a> {
     /// The version that is acknowledged (SotW).
     pub(crate) version: &'a [u8],
     pub(crate) nonce: &'a [u8],
+    /// The reason for which the response is rejected (delta); empty if it is not.
+    pub(crate) error: &'a [u8],
 }
 
 impl Request<'_> {
@@ -43,6 +45,11 @@ impl Request<'_> {
                     wire::put_pair(&mut out, 5, [texts.text(*name), texts.text(*version)]);
                 }
                 put(&mut out, 6, self.nonce);
+                if !self.error.is_empty() {
+                    let mut status = BytesMut::new();
+                    put(&mut status, 2, self.error);
+                    put(&mut out, 7, &status);
+                }
             }
             Protocol::Sotw => {
                 put(&mut out, 1, self.version);
@@ -64,7 +71,7 @@ impl Request<'_> {
             let pair = [texts.text(*name), texts.text(*version)];
             wire::size(5, wire::pair_size(pair))
         });
-        let other = [self.node, self.version, self.nonce, TYPES[self.kind].as_bytes()];
+        let other = [self.node, self.version, self.nonce, self.error, TYPES[self.kind].as_bytes()];
         TAGS + names.chain(had).sum::<usize>() + other.iter().map(|text| text.len()).sum::<usize>()
     }
 }

@@ -117,6 +117,9 @@ async fn measure(control: &mut Control, mesh: &Mesh, issuer: Option<Arc<Issuer>>
     changes(&mut fleet, report).await?;
     policies(&mut fleet, report).await?;
     more_proxies(&mut fleet, report).await?;
+    if plan.protocol == Protocol::Delta {
+        refusal(&mut fleet, report).await?;
+    }
     particular(&mut fleet, report).await?;
     if plan.protocol == Protocol::Delta {
         eprintln!("restarting the control plane");
@@ -247,6 +250,19 @@ async fn more_proxies(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> 
     let second = Whom::AllFrom(proxies + FIRST_MORE);
     fleet.measure(second, "still more proxies", async |fleet| fleet.connect(MORE)).await?;
     report.per_proxy = calm_memory(fleet.pid).await?.saturating_sub(before) / MORE as u64;
+    fleet.dismiss(proxies);
+    calm(fleet.pid).await?;
+    Ok(())
+}
+
+/// Measures a proxy that connects and rejects what has the endpoints of one service, without a word about which. It leaves then.
+async fn refusal(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
+    let work = "one more proxy rejects all endpoints, until those of one service are left out";
+    eprintln!("{work}");
+    let (proxies, size) = (report.plan.proxies, report.plan.size);
+    let cluster = format!("outbound|80||{}", size.host(size.services / 2));
+    let row = fleet.measure(Whom::AllFrom(proxies), work, async |fleet| fleet.connect_refusing(&cluster)).await?;
+    report.rows.push(row);
     fleet.dismiss(proxies);
     calm(fleet.pid).await?;
     Ok(())

@@ -18,6 +18,7 @@ struct Asked {
     had: Vec<(String, String)>,
     version: String,
     nonce: String,
+    error: String,
 }
 
 /// A subscription to these names.
@@ -110,6 +111,7 @@ fn parsed(protocol: Protocol, fields: &[(u64, Vec<u8>)]) -> Asked {
             (5, Protocol::Delta) => asked.had.push((text(wire::field(value, 1)), text(wire::field(value, 2)))),
             (1, Protocol::Sotw) => asked.version = text(value),
             (6, Protocol::Delta) | (5, Protocol::Sotw) => asked.nonce = text(value),
+            (7, Protocol::Delta) => asked.error = text(wire::field(value, 2)),
             _ => {}
         }
     }
@@ -158,6 +160,27 @@ async fn a_delta_proxy_subscribes_in_order_and_resumes() -> Result<()> {
         with(VIRTUAL_HOSTS, &[], &[]),
     ];
     server.expect(&resumed).await?;
+    server.end().await
+}
+
+#[tokio::test]
+async fn a_proxy_rejects_what_it_refuses() -> Result<()> {
+    let (protocol, seen) = (Protocol::Delta, Arc::new(Seen::default()));
+    seen.refuse("refused-b");
+    let mut server = Server::of(protocol, &seen).await?;
+    server.expect(&[asked(CLUSTERS, &[]), asked(LISTENERS, &[])]).await?;
+    let clusters = ["refused-a", "refused-b"].map(|name| cluster(protocol, name, true));
+    server.send(CLUSTERS, &clusters.each_ref().map(|cluster| &cluster[..]))?;
+    server.expect(&[acknowledged(CLUSTERS), asked(ENDPOINTS, &["refused-a", "refused-b"])]).await?;
+    server.send(LISTENERS, &[])?;
+    server.expect(&[acknowledged(LISTENERS)]).await?;
+    let [a, b] = ["refused-a", "refused-b"].map(|name| resource(protocol, ENDPOINTS, name, b""));
+    server.send(ENDPOINTS, &[&a, &b])?;
+    server.expect(&[Asked { error: "no".to_owned(), ..acknowledged(ENDPOINTS) }]).await?;
+    assert!(!seen.is_settled());
+    server.send(ENDPOINTS, &[&a, &removed("refused-b")])?;
+    server.expect(&[acknowledged(ENDPOINTS)]).await?;
+    assert!(seen.is_settled());
     server.end().await
 }
 
