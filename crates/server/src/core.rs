@@ -338,6 +338,10 @@ impl Core {
             let removed = before - self.streams.leaving.len();
             self.counters.stalls.note(Step::Disconnect, step, || format!("{removed} streams"));
         }
+        if let Some(garbage) = self.hub.take_garbage() {
+            // Without another thread, this one drops it.
+            let _ = std::thread::Builder::new().name("drop".into()).spawn(move || drop(garbage));
+        }
         while begun.elapsed() < SHARE && self.hub.has_unused() {
             let step = Instant::now();
             let closed = catch_unwind(AssertUnwindSafe(|| self.hub.close_unused(&mut self.served, CLOSED_TOGETHER)));

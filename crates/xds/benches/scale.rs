@@ -299,6 +299,8 @@ impl Bench {
     /// Removes a stream, and closes what only it used.
     fn leave(&mut self, id: StreamId) {
         self.step("disconnect", |hub, world| hub.disconnect(world, id));
+        // The server drops it on another thread.
+        drop(self.hub.take_garbage());
         while self.step("close", |hub, world| hub.close_unused(world, 8)) {}
     }
 

@@ -11,7 +11,7 @@ use crate::compose::Composed;
 use crate::divisions::Divisions;
 use crate::goods::Goods;
 use crate::holds::Hold;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, List};
 use crate::moves::Moves;
 use crate::name_set::{Identity, NameSet};
 use crate::quarantine::{Lens, Quarantine};
@@ -62,9 +62,11 @@ pub(crate) struct Core<O: Origin> {
     pub(crate) moves: Moves,
     /// Holds of requests and moves that have been handled. They are released later, a few names at a time.
     pub(crate) released: Vec<Hold>,
+    /// The set of the names of the request that is handled, if an earlier step has built it.
+    pub(crate) built: Option<NameSet>,
     /// Streams whose lenses changed and that have long lists: their moves are to be prepared.
     pub(crate) moving: Vec<StreamId>,
-    /// Catalogues that were replaced. They are dropped later, one at a time.
+    /// Catalogues that were replaced or closed. They are dropped later, one at a time.
     pub(crate) outdated: Vec<O::Catalogue>,
     /// Responses that are not used any more. They are dropped in the same way.
     pub(crate) idle: Vec<Arc<Composed>>,
@@ -180,7 +182,9 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    fn forget_catalogue(&mut self, cell: O::Cell, id: LedgerId) {
+    /// Forgets that a ledger has a list. It takes time to drop one.
+    fn forget_list(&mut self, List { cell, catalogue, .. }: List<O>, id: LedgerId) {
+        self.outdated.push(catalogue);
         let Some(ledgers) = self.catalogues.get_mut(&cell) else { return };
         ledgers.retain(|ledger| *ledger != id);
         if ledgers.is_empty() {
@@ -212,31 +216,29 @@ impl<O: Origin> Core<O> {
     }
 
     /// Closes a part of a ledger, and the ledger if nothing uses it any more, later if it has many rows. `close` returns the
-    /// catalogues that it closed.
+    /// lists that it closed.
     pub(crate) fn shrink<C>(
         &mut self,
         ledger_id: LedgerId,
         close: impl FnOnce(&mut Ledger<O>, &mut Cells<O::Cell>) -> C,
     ) where
-        C: IntoIterator<Item = O::Cell>,
+        C: IntoIterator<Item = List<O>>,
     {
         let ledger = &mut self.ledgers[ledger_id];
         let closed = close(ledger, &mut self.cells);
         let is_unused = ledger.selections.is_empty() && ledger.holds == 0;
-        closed.into_iter().for_each(|cell| self.forget_catalogue(cell, ledger_id));
+        closed.into_iter().for_each(|list| self.forget_list(list, ledger_id));
         if is_unused && self.ledgers[ledger_id].open_row_count() > self.limits.opened_at_once {
             self.release_list(ledger_id, Name::default());
         } else if is_unused {
             let ledger = self.ledgers.remove(ledger_id);
-            for list in ledger.lists.values() {
-                self.forget_catalogue(list.cell, ledger_id);
-            }
             if ledger.lens.ids.is_empty() {
                 self.by_audience.remove(&(ledger.kind, ledger.audience.clone()));
             } else {
                 self.by_lens.remove(&(ledger.kind, ledger.audience.clone(), ledger.lens.ids.clone()));
             }
-            ledger.close(&mut self.cells);
+            let lists = ledger.close(&mut self.cells);
+            lists.into_iter().for_each(|list| self.forget_list(list, ledger_id));
         }
     }
 

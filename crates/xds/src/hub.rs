@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::cells::Cells;
+use crate::compose::Composed;
 use crate::core::Core;
 use crate::decode::{Body, Held};
 use crate::divisions::Divisions;
@@ -64,6 +65,12 @@ impl<O: Origin> Unfinished<O> {
             Unfinished::Compares(..) => None,
         }
     }
+}
+
+/// Long lists and responses that are not used any more.
+pub struct Garbage<O: Origin> {
+    _lists: Vec<O::Catalogue>,
+    _responses: Vec<Arc<Composed>>,
 }
 
 /// Counters of one type since the hub was made.
@@ -167,6 +174,7 @@ impl<O: Origin> Hub<O> {
                 moves: Moves::default(),
                 released: Vec::new(),
                 moving: Vec::new(),
+                built: None,
                 outdated: Vec::new(),
                 idle: Vec::new(),
             },
@@ -340,7 +348,7 @@ impl<O: Origin> Hub<O> {
     }
 
     /// Continues the stream's request, if there is an incomplete one. A call opens at most [`Limits::opened_together`] cells,
-    /// handles the request if all are open, or compares what a reconnecting client has.
+    /// builds a long set of names, handles the request if all is prepared, or compares what a reconnecting client has.
     ///
     /// # Errors
     /// The same as [`Hub::request`].
@@ -350,14 +358,21 @@ impl<O: Origin> Hub<O> {
             if !self.core.open_some(origin, opening, Asked::Request(request)) || !is_open {
                 return Ok(Progress::More);
             }
+            let stream = self.streams.get(&id);
+            if stream.is_some_and(|stream| self.core.build_set(origin, stream, opening, request)) {
+                return Ok(Progress::More);
+            }
         }
         match self.unfinished.remove(&id) {
             None => Ok(Progress::Done),
             Some(Unfinished::Opens(opens)) => {
-                let (Opening { kind, kept, .. }, request) = *opens;
+                let (Opening { kind, kept, set, .. }, request) = *opens;
                 // It is closed after the request was handled.
                 self.core.release(kept);
-                self.handle(origin, id, (kind, request), now)
+                self.core.built = set;
+                let progress = self.handle(origin, id, (kind, request), now);
+                self.core.built = None;
+                progress
             }
             Some(Unfinished::Compares(kind, held)) => {
                 if let Some(stream) = self.streams.get_mut(&id) {
@@ -393,6 +408,17 @@ impl<O: Origin> Hub<O> {
         let Some(held) = compared else { return Ok(Progress::Done) };
         self.unfinished.insert(id, Unfinished::Compares(kind, held));
         Ok(Progress::More)
+    }
+
+    /// Takes the long lists and responses that are not used any more. To drop one can take tens of milliseconds: do it on another
+    /// thread. [`Hub::close_unused`] drops the short ones, and those that are not taken, one at a time.
+    pub fn take_garbage(&mut self) -> Option<Garbage<O>> {
+        let Core { outdated, idle, limits, .. } = &mut self.core;
+        let is_long = |count: usize| count > limits.opened_at_once;
+        let lists: Vec<O::Catalogue> = outdated.extract_if(.., |list| is_long(O::rows(list).len())).collect();
+        let responses: Vec<Arc<Composed>> = idle.extract_if(.., |one| is_long(one.resources)).collect();
+        let is_empty = lists.is_empty() && responses.is_empty();
+        (!is_empty).then_some(Garbage { _lists: lists, _responses: responses })
     }
 
     /// Closes up to `count` cells that are not used any more. Returns whether others remain. Dropping what is derived takes

@@ -126,14 +126,14 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Closes all cells. No stream may be subscribed any more.
-    pub(crate) fn close(mut self, cells: &mut Cells<O::Cell>) {
+    /// Closes all cells, and returns the lists. No stream may be subscribed any more.
+    pub(crate) fn close(mut self, cells: &mut Cells<O::Cell>) -> Vec<List<O>> {
         for (name, entry) in std::mem::take(&mut self.entries) {
             self.close_cell(cells, &name, entry.cell);
         }
-        for list in self.lists.into_values() {
-            cells.close(list.cell);
-        }
+        let lists: Vec<List<O>> = self.lists.into_values().collect();
+        cells.close_all(lists.iter().map(|list| list.cell).collect());
+        lists
     }
 
     /// The resource of this name.

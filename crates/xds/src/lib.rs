@@ -76,7 +76,7 @@ mod watch;
 
 pub use bytes::Bytes;
 pub use decode::{DecodeError, Held, Request, decode_delta, decode_sotw};
-pub use hub::{Hub, Progress, Stats, StreamId, TypeStats, Variant};
+pub use hub::{Garbage, Hub, Progress, Stats, StreamId, TypeStats, Variant};
 pub use limits::Limits;
 pub use next::{Next, Response};
 pub use origin::{Changes, Origin};

@@ -35,6 +35,8 @@ pub(crate) struct Opening<O: Origin> {
     pub(crate) sources: Vec<Source<O>>,
     /// Opened so far.
     pub(crate) kept: Kept<O::Cell>,
+    /// The set of the names, if they are many.
+    pub(crate) set: Option<NameSet>,
     /// The caller has done the next step ([`crate::Hub::opened`]).
     pub(crate) is_served: bool,
 }
@@ -92,7 +94,7 @@ pub(crate) struct Names<O: Origin> {
 
 impl<O: Origin> Opening<O> {
     pub(crate) fn new(kind: ResourceType) -> Opening<O> {
-        Opening { kind, sources: Vec::new(), kept: Kept::default(), is_served: false }
+        Opening { kind, sources: Vec::new(), kept: Kept::default(), set: None, is_served: false }
     }
 }
 
@@ -126,6 +128,20 @@ impl<O: Origin> Core<O> {
         }
         self.release(opening.kept);
         None
+    }
+
+    /// Builds the set of the names of a request in a step of its own, if they are many. Returns whether it did.
+    pub(crate) fn build_set(
+        &self,
+        origin: &O,
+        stream: &Stream<O::Token>,
+        opening: &mut Opening<O>,
+        request: &Request,
+    ) -> bool {
+        let names = requested(request).next().filter(|names| names.len() > self.limits.encoded_together);
+        let Some(names) = names.filter(|_| opening.set.is_none() && !opening.kind.is_collected()) else { return false };
+        opening.set = Some(self.name_set(origin, stream, opening.kind, names));
+        true
     }
 
     /// The number of names of a request that count against the limit of a client; 0 if it does not change what the stream

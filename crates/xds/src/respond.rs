@@ -267,13 +267,7 @@ impl<O: Origin> Core<O> {
     }
 
     /// The set of these names for a stream. Shares memory with an equal set of another stream, or names with the ledger.
-    pub(crate) fn name_set(
-        &mut self,
-        origin: &O,
-        stream: &Stream<O::Token>,
-        kind: ResourceType,
-        names: &Texts,
-    ) -> NameSet {
+    pub(crate) fn name_set(&self, origin: &O, stream: &Stream<O::Token>, kind: ResourceType, names: &Texts) -> NameSet {
         let ledger = match stream.watch(kind) {
             Some(watch) => Some(watch.shared.ledger),
             None => self.known_ledger(kind, &origin.audience(stream.token, kind)),
@@ -287,10 +281,12 @@ impl<O: Origin> Core<O> {
         })
     }
 
-    /// The set of these names, if a stream is subscribed to them in this ledger, or if they were divided.
+    /// The set of these names, if a stream is subscribed to them in this ledger, or if they were divided, or if it was built for
+    /// the request that is handled.
     pub(crate) fn known_set(&self, ledger: Option<LedgerId>, names: &Texts) -> Option<&NameSet> {
         let selected = ledger.and_then(|id| Some(self.ledgers[id].selected(names.identity())?.1));
-        selected.or_else(|| self.divisions.names(names))
+        let built = || self.built.as_ref().filter(|set| set.is_set_of(names));
+        selected.or_else(|| self.divisions.names(names)).or_else(built)
     }
 
     pub(crate) fn select(&mut self, origin: &mut O, ledger: usize, edit: &Edit<'_>) -> usize {

@@ -14,7 +14,7 @@ use crate::{Epoch, Name, Origin};
 /// An open catalogue.
 pub(crate) struct List<O: Origin> {
     pub(crate) cell: O::Cell,
-    catalogue: O::Catalogue,
+    pub(crate) catalogue: O::Catalogue,
     /// The number of rows whose resources are open, from the first one on. No stream subscribes to it before all are.
     opened: usize,
     /// The number of selections with this collection, and of requests that prepare one.
@@ -125,8 +125,8 @@ impl<O: Origin> Ledger<O> {
         count
     }
 
-    /// Removes a user of a collection. Closes the collection with the last one, and returns its catalogue.
-    pub(crate) fn release(&mut self, cells: &mut Cells<O::Cell>, collection: &Name) -> Option<O::Cell> {
+    /// Removes a user of a collection. Closes the collection with the last one, and returns its list.
+    pub(crate) fn release(&mut self, cells: &mut Cells<O::Cell>, collection: &Name) -> Option<List<O>> {
         let list = self.lists.get_mut(collection)?;
         list.users -= 1;
         if list.users > 0 {
@@ -135,7 +135,7 @@ impl<O: Origin> Ledger<O> {
         self.close_rows(cells, collection, usize::MAX);
         let list = self.lists.remove(collection)?;
         cells.close(list.cell);
-        Some(list.cell)
+        Some(list)
     }
 
     /// Closes up to `count` open rows of a catalogue, the last ones first. Returns whether others remain.

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use rustc_hash::FxHashSet;
 
 use crate::cells::Cells;
-use crate::ledger::{Entry, Ledger, contribution, presence};
+use crate::ledger::{Entry, Ledger, List, contribution, presence};
 use crate::name_set::{Edit, Identity, NameSet};
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
@@ -113,8 +113,8 @@ impl<O: Origin> Ledger<O> {
         Some(found.filter_map(|(name, entry)| entry.map(|_| name.clone())).collect())
     }
 
-    /// Removes a selection without streams. Returns the catalogues that this closes.
-    pub(crate) fn drop_if_unused(&mut self, cells: &mut Cells<O::Cell>, id: SelectionId) -> Vec<O::Cell> {
+    /// Removes a selection without streams. Returns the lists that this closes.
+    pub(crate) fn drop_if_unused(&mut self, cells: &mut Cells<O::Cell>, id: SelectionId) -> Vec<List<O>> {
         if !self.selections[id].streams.is_empty() {
             return Vec::new();
         }

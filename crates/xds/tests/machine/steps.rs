@@ -213,3 +213,17 @@ fn a_client_that_rejects_a_long_list_moves_in_steps() {
     while h.hub.close_unused(&mut h.world, 1) {}
     assert_eq!(h.world.open_cells(), 0);
 }
+
+#[test]
+fn the_caller_may_drop_what_is_not_used_any_more() {
+    let mut h = long_lists();
+    let client = client_of_all(&mut h);
+    assert!(h.hub.take_garbage().is_none());
+    h.hub.disconnect(&mut h.world, client.id);
+    let garbage = h.hub.take_garbage().expect("the client's responses are long");
+    std::thread::spawn(move || drop(garbage)).join().unwrap();
+    assert!(h.hub.take_garbage().is_none());
+    while h.hub.close_unused(&mut h.world, 1) {}
+    assert!(h.hub.take_garbage().is_none());
+    assert_eq!(h.world.open_cells(), 0);
+}
