@@ -100,11 +100,13 @@ impl<O: Origin> Core<O> {
             let culprits = culprits.collect();
             return self.quarantine(stream, kind, culprits, (now, retry));
         }
+        let is_long = contents.iter().map(|some| some.len()).sum::<usize>() > self.limits.suspects;
+        let is_suspect = |name: &Name| !is_long || named.contains(name);
         let Some(watch) = stream.watch_mut(kind) else { return };
         let hunt = watch.search.take().map(|search| search.hunt);
         let (hunt, found) = match hunt {
             Some(mut hunt) => {
-                let (units, whole) = self.units(stream, kind, contents, |_| true);
+                let (units, whole) = self.units(stream, kind, contents, is_suspect);
                 let news: Vec<Unit> = units.into_iter().filter(|unit| !hunt.seen.contains(&unit.target)).collect();
                 if news.is_empty() {
                     let found = hunt.rejected(&message);
@@ -118,7 +120,7 @@ impl<O: Origin> Core<O> {
                 if stream.watch(kind).is_some_and(|watch| watch.gave_up == Some(refused)) {
                     return;
                 }
-                let (units, whole) = self.units(stream, kind, contents, |_| true);
+                let (units, whole) = self.units(stream, kind, contents, is_suspect);
                 if units.is_empty() {
                     return;
                 }

@@ -65,7 +65,7 @@ pub(crate) struct Core<O: Origin> {
     /// The set of the names of the request that is handled, if an earlier step has built it.
     pub(crate) built: Option<NameSet>,
     /// Streams whose lenses changed and that have long lists: their moves are to be prepared.
-    pub(crate) moving: Vec<StreamId>,
+    pub(crate) waiting_moves: Vec<StreamId>,
     /// Catalogues that were replaced or closed. They are dropped later, one at a time.
     pub(crate) outdated: Vec<O::Catalogue>,
     /// Responses that are not used any more. They are dropped in the same way.

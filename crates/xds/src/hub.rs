@@ -173,7 +173,7 @@ impl<O: Origin> Hub<O> {
                 divisions: Divisions::default(),
                 moves: Moves::default(),
                 released: Vec::new(),
-                moving: Vec::new(),
+                waiting_moves: Vec::new(),
                 built: None,
                 outdated: Vec::new(),
                 idle: Vec::new(),

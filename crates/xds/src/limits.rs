@@ -49,6 +49,9 @@ pub struct Limits {
     /// The time after which a client is sent a quarantined resource again; it doubles with each rejection. `None`: rejected
     /// resources are not quarantined.
     pub quarantine: Option<Moment>,
+    /// Resources of a rejected response up to which what the client rejects is searched for among all of them. In a longer response,
+    /// only those that the client's error names are suspected, since a search costs by the number of suspects.
+    pub suspects: usize,
     /// Tombstones that a ledger keeps for its slowest stream, in addition to as many as it has resources.
     pub removed_names: usize,
     /// The time for which a response is cached for other streams. An unused one is dropped after twice this time at most: the
@@ -97,6 +100,7 @@ impl Default for Limits {
             hidden_names: 64,
             hold: Moment::from_secs(5),
             quarantine: Some(Moment::from_secs(60)),
+            suspects: 16_384,
             removed_names: 4096,
             idle_responses: Moment::from_secs(5),
             identifier: "rutter".into(),

@@ -94,7 +94,7 @@ impl<O: Origin> Core<O> {
         let watch = stream.watch(kind).filter(|watch| watch.places().any(is_long));
         let is_changed = |watch: &Watch| self.ledgers[watch.shared.ledger].lens.ids != self.lens_ids(stream, kind);
         match watch.is_some_and(is_changed) {
-            true => self.moving.push(stream.id),
+            true => self.waiting_moves.push(stream.id),
             false => self.relocate(origin, stream, kind),
         }
     }

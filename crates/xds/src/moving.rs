@@ -123,8 +123,8 @@ impl<O: Origin> Hub<O> {
 
     /// Begins the moves that are due because lenses changed.
     pub(crate) fn begin_waiting_moves(&mut self) {
-        if !self.core.moving.is_empty() {
-            let moving = std::mem::take(&mut self.core.moving);
+        if !self.core.waiting_moves.is_empty() {
+            let moving = std::mem::take(&mut self.core.waiting_moves);
             self.begin_moves(moving);
         }
     }

@@ -25,8 +25,6 @@ use crate::{certificates, texts, wire};
 #[cfg(test)]
 mod tests;
 
-/// The error of a proxy that rejects a response. It names nothing.
-const REFUSAL: &[u8] = b"no";
 /// The field of a response with a resource.
 const RESOURCES: u64 = 2;
 /// The most bytes that all proxies have not read. They are in memory, of the kernel or of the client.
@@ -66,8 +64,8 @@ pub struct Seen {
     times: Mutex<(Option<Instant>, Option<Instant>)>,
     /// The name of the expected endpoints, and when they arrived.
     expected: Mutex<Option<(Id, Option<Instant>)>>,
-    /// The endpoints that the proxy rejects.
-    refused: Mutex<Option<Id>>,
+    /// The endpoints that the proxy rejects, and its error.
+    refused: Mutex<Option<(Id, String)>>,
     /// The expected virtual host of a route table, and when it arrived.
     expected_host: Mutex<Option<(Bytes, Option<Instant>)>>,
 }
@@ -99,15 +97,18 @@ impl Seen {
         *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = Some((texts::id(name.as_bytes()), None));
     }
 
-    /// Rejects from now on each response with the endpoints of this name.
-    pub fn refuse(&self, name: &str) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(texts::id(name.as_bytes()));
+    /// Rejects from now on each response with the endpoints of this name, with this error.
+    pub fn refuse(&self, name: &str, error: &str) {
+        let refused = (texts::id(name.as_bytes()), error.to_owned());
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
     }
 
-    /// Whether a response with these endpoints is rejected.
-    fn refuses(&self, changes: &[(Id, Id)]) -> bool {
-        let Some(refused) = *self.refused.lock().unwrap_or_else(PoisonError::into_inner) else { return false };
-        changes.iter().any(|(name, version)| *name == refused && *version != REMOVED)
+    /// The error for a response with these endpoints, if it is rejected.
+    fn refusal(&self, changes: &[(Id, Id)]) -> Option<String> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let (refused, error) = refused.as_ref()?;
+        let is_there = changes.iter().any(|(name, version)| name == refused && *version != REMOVED);
+        is_there.then(|| error.clone())
     }
 
     /// The time when the expected endpoints arrived.
@@ -267,8 +268,10 @@ impl Proxy {
     /// Acknowledges a response, and subscribes to what it references.
     fn receive(&mut self, facts: &Facts) -> Result<()> {
         let kind = facts.kind.context("a response of an unknown type")?;
-        if kind == ENDPOINTS && self.seen.refuses(&facts.changes) {
-            return self.reject(kind, &facts.nonce);
+        if kind == ENDPOINTS
+            && let Some(error) = self.seen.refusal(&facts.changes)
+        {
+            return self.reject(kind, &facts.nonce, &error);
         }
         if self.protocol == Protocol::Sotw {
             self.kept.types[kind].version = Bytes::copy_from_slice(&facts.version);
@@ -348,8 +351,9 @@ impl Proxy {
     }
 
     /// Rejects a response (delta).
-    fn reject(&mut self, kind: usize, nonce: &[u8]) -> Result<()> {
-        let request = Request { kind, node: b"", names: &[], had: &[], version: b"", nonce, error: REFUSAL };
+    fn reject(&mut self, kind: usize, nonce: &[u8], error: &str) -> Result<()> {
+        let error = error.as_bytes();
+        let request = Request { kind, node: b"", names: &[], had: &[], version: b"", nonce, error };
         self.send(request.encoded(Protocol::Delta))
     }
 

@@ -104,10 +104,10 @@ impl<'m> Fleet<'m> {
         self.open_streams(from)
     }
 
-    /// Connects one more proxy, which rejects each response with the endpoints of this cluster.
-    pub(crate) fn connect_refusing(&mut self, cluster: &str) -> Result<()> {
+    /// Connects one more proxy, which rejects each response with the endpoints of this cluster, with this error.
+    pub(crate) fn connect_refusing(&mut self, cluster: &str, error: &str) -> Result<()> {
         let member = Member::new(self.proxies.len());
-        member.seen.refuse(cluster);
+        member.seen.refuse(cluster, error);
         self.proxies.push(member);
         self.open_streams(self.proxies.len() - 1)
     }

@@ -30,6 +30,8 @@ const MORE: usize = 500;
 const STREAM: Duration = Duration::from_millis(4500);
 /// The service whose AuthorizationPolicy changes.
 const GUARDED: usize = 1;
+/// The control plane looks for what a proxy rejects among so many resources (`xds::Limits::suspects`).
+const SUSPECTS: usize = 16_384;
 /// The number of pods that are added to measure the memory of one.
 const PODS: usize = 20_000;
 
@@ -255,13 +257,21 @@ async fn more_proxies(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> 
     Ok(())
 }
 
-/// Measures a proxy that connects and rejects what has the endpoints of one service, without a word about which. It leaves then.
+/// Measures a proxy that connects and rejects what has the endpoints of one service. Its error names these only if there are so many
+/// others that the control plane would not look for them. It leaves then.
 async fn refusal(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
-    let work = "one more proxy rejects all endpoints, until those of one service are left out";
-    eprintln!("{work}");
     let (proxies, size) = (report.plan.proxies, report.plan.size);
     let cluster = format!("outbound|80||{}", size.host(size.services / 2));
-    let row = fleet.measure(Whom::AllFrom(proxies), work, async |fleet| fleet.connect_refusing(&cluster)).await?;
+    // With rules, each port has the clusters of two subsets.
+    let clusters = size.services * size.ports * if size.rules { 3 } else { 1 };
+    let (error, with) = match clusters > SUSPECTS {
+        true => (format!("no: {cluster}"), ", with an error that names them"),
+        false => ("no".to_owned(), ""),
+    };
+    let work = format!("one more proxy rejects all endpoints until those of one service are left out{with}");
+    eprintln!("{work}");
+    let connect = async |fleet: &mut Fleet<'_>| fleet.connect_refusing(&cluster, &error);
+    let row = fleet.measure(Whom::AllFrom(proxies), &work, connect).await?;
     report.rows.push(row);
     fleet.dismiss(proxies);
     calm(fleet.pid).await?;

@@ -44,9 +44,13 @@ fn hosts(body: &Bytes) -> BTreeMap<String, u32> {
 
 impl Picky {
     fn connect(h: &mut Harness, proxy: Proxy, variant: Variant) -> Picky {
+        Picky::connect_with(h, proxy, variant, false)
+    }
+
+    fn connect_with(h: &mut Harness, proxy: Proxy, variant: Variant, quotes: bool) -> Picky {
         let id = h.hub.connect(&mut h.world, proxy, variant, h.now).unwrap();
         let (names, has, states, versions, accepted) = Default::default();
-        let (picky, quotes, nacks) = (true, false, 0);
+        let (picky, nacks) = (true, 0);
         let mut client = Picky { id, variant, picky, quotes, names, has, versions, accepted, nacks, states };
         client.begin(h);
         client
@@ -439,6 +443,21 @@ fn what_is_not_used_any_more_leaves_the_quarantine() {
     let audiences = h.hub.sizes()[0];
     h.disconnect(client.id);
     assert_eq!((audiences, h.hub.sizes()[0], h.world.open_cells()), (("ledgers", 5), ("ledgers", 0), 0));
+}
+
+#[test]
+fn in_a_long_response_only_what_the_error_names_is_suspected() {
+    for quotes in [false, true] {
+        let mut h = mesh_with(Limits { suspects: 1, ..Limits::default() });
+        h.world.put(EDS, "a", "a", plain(90));
+        h.commit();
+        let mut client = Picky::connect_with(&mut h, proxy(ProxyKind::Sidecar), Delta, quotes);
+        let expected = if quotes { (1, Some(1), 1) } else { (0, None, 1) };
+        assert_eq!((h.hub.quarantined().count(), client.number(EDS, "b"), client.nacks), expected);
+        h.change(&[(EDS, "a", 2)]);
+        client.run(&mut h);
+        assert_eq!((client.number(EDS, "a"), client.number(EDS, "b")), (Some(2), Some(1)));
+    }
 }
 
 /// A table with VHDS is replaced by one that is rejected.

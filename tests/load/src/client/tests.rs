@@ -166,7 +166,7 @@ async fn a_delta_proxy_subscribes_in_order_and_resumes() -> Result<()> {
 #[tokio::test]
 async fn a_proxy_rejects_what_it_refuses() -> Result<()> {
     let (protocol, seen) = (Protocol::Delta, Arc::new(Seen::default()));
-    seen.refuse("refused-b");
+    seen.refuse("refused-b", "no");
     let mut server = Server::of(protocol, &seen).await?;
     server.expect(&[asked(CLUSTERS, &[]), asked(LISTENERS, &[])]).await?;
     let clusters = ["refused-a", "refused-b"].map(|name| cluster(protocol, name, true));
