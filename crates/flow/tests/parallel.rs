@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use flow::{Engine, Members};
+use flow::{Engine, Members, Rule};
 
 input!(Word, "word", u32, String);
 index!(ByLength, "by length", usize, Word, |_key, row| vec![row.len(), row.len() / 2]);
@@ -80,6 +80,13 @@ fn parallel_subscriptions_equal_serial_ones() {
     sound(&engines[1]);
 }
 
+/// An engine with one view.
+fn engine_of<V: Rule>(threads: usize) -> Engine {
+    let mut builder = Engine::builder();
+    builder.threads(threads).parallel_from(2).view::<V>();
+    builder.build()
+}
+
 /// The threads that derived words.
 static THREADS: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
 
@@ -90,9 +97,7 @@ rule!(Noted, "noted", u32, u32, |_cx, key| {
 
 #[test]
 fn a_caller_that_limits_threads_has_no_helpers() {
-    let mut builder = Engine::builder();
-    builder.threads(4).parallel_from(2).view::<Noted>();
-    let mut engine = builder.build();
+    let mut engine = engine_of::<Noted>(4);
     engine.limit_threads(1);
     engine.subscribe_all::<Noted>(&(0..300).collect::<Vec<u32>>());
     let this = std::thread::current().id();
@@ -113,9 +118,7 @@ rule!(Meeting, "meeting", u32, bool, |_cx, _key| {
 
 #[test]
 fn rules_run_concurrently() {
-    let mut builder = Engine::builder();
-    builder.threads(2).parallel_from(2).view::<Meeting>();
-    let mut engine = builder.build();
+    let mut engine = engine_of::<Meeting>(2);
     engine.limit_threads(1);
     engine.limit_threads(usize::MAX);
     let cells = engine.subscribe_all::<Meeting>(&[1, 2]);

@@ -26,11 +26,6 @@ impl<O: Origin> Core<O> {
         self.quarantine.lens((stream.id, &Group::of(&stream.proxy)), kind, suspended)
     }
 
-    /// What identifies the lens of a stream for a type.
-    pub(crate) fn lens_ids(&self, stream: &Stream<O::Token>, kind: ResourceType) -> Vec<u64> {
-        self.lens(stream, kind).ids
-    }
-
     /// Handles the ACK of a response with these resources.
     pub(crate) fn note_accepted(
         &mut self,

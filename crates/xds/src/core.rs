@@ -158,7 +158,7 @@ impl<O: Origin> Core<O> {
         let id = entry.key();
         entry.insert(Box::new(Ledger::new(id, kind, audience.clone(), lens.clone(), self.epoch)));
         if lens.ids.is_empty() {
-            *self.by_audience.get_or_insert_with((kind, audience), || id) = id;
+            self.by_audience.insert((kind, audience), id);
         } else {
             self.by_lens.insert((kind, audience, lens.ids.clone()), id);
         }
@@ -182,9 +182,11 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    /// Forgets that a ledger has a list. It takes time to drop one.
+    /// Forgets that a ledger has a list. A long one is dropped later.
     fn forget_list(&mut self, List { cell, catalogue, .. }: List<O>, id: LedgerId) {
-        self.outdated.push(catalogue);
+        if O::rows(&catalogue).len() > self.limits.opened_at_once {
+            self.outdated.push(catalogue);
+        }
         let Some(ledgers) = self.catalogues.get_mut(&cell) else { return };
         ledgers.retain(|ledger| *ledger != id);
         if ledgers.is_empty() {

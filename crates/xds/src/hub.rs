@@ -67,7 +67,7 @@ impl<O: Origin> Unfinished<O> {
     }
 }
 
-/// Long lists and responses that are not used any more.
+/// Lists and responses that are not used any more.
 pub struct Garbage<O: Origin> {
     _lists: Vec<O::Catalogue>,
     _responses: Vec<Arc<Composed>>,
@@ -410,15 +410,12 @@ impl<O: Origin> Hub<O> {
         Ok(Progress::More)
     }
 
-    /// Takes the long lists and responses that are not used any more. To drop one can take tens of milliseconds: do it on another
-    /// thread. [`Hub::close_unused`] drops the short ones, and those that are not taken, one at a time.
+    /// Takes the lists and responses that are not used any more. To drop them can take tens of milliseconds: do it on another
+    /// thread. [`Hub::close_unused`] drops those that are not taken, one at a time.
     pub fn take_garbage(&mut self) -> Option<Garbage<O>> {
-        let Core { outdated, idle, limits, .. } = &mut self.core;
-        let is_long = |count: usize| count > limits.opened_at_once;
-        let lists: Vec<O::Catalogue> = outdated.extract_if(.., |list| is_long(O::rows(list).len())).collect();
-        let responses: Vec<Arc<Composed>> = idle.extract_if(.., |one| is_long(one.resources)).collect();
-        let is_empty = lists.is_empty() && responses.is_empty();
-        (!is_empty).then_some(Garbage { _lists: lists, _responses: responses })
+        let Core { outdated, idle, .. } = &mut self.core;
+        let is_empty = outdated.is_empty() && idle.is_empty();
+        (!is_empty).then(|| Garbage { _lists: std::mem::take(outdated), _responses: std::mem::take(idle) })
     }
 
     /// Closes up to `count` cells that are not used any more. Returns whether others remain. Dropping what is derived takes

@@ -92,7 +92,7 @@ impl<O: Origin> Core<O> {
     pub(crate) fn relocate_or_wait(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
         let is_long = |place: Place| self.ledgers[place.ledger].len() > self.limits.opened_at_once;
         let watch = stream.watch(kind).filter(|watch| watch.places().any(is_long));
-        let is_changed = |watch: &Watch| self.ledgers[watch.shared.ledger].lens.ids != self.lens_ids(stream, kind);
+        let is_changed = |watch: &Watch| self.ledgers[watch.shared.ledger].lens.ids != self.lens(stream, kind).ids;
         match watch.is_some_and(is_changed) {
             true => self.waiting_moves.push(stream.id),
             false => self.relocate(origin, stream, kind),

@@ -33,6 +33,11 @@ impl<K: Eq + Hash, V> SpreadMap<K, V> {
         self.get(key).is_some()
     }
 
+    /// Sets the value of a key.
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        self.0[Self::part(&key)].insert(key, value);
+    }
+
     /// The value of a key, which is added if it is not there.
     pub(crate) fn get_or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
         self.0[Self::part(&key)].entry(key).or_insert_with(value)

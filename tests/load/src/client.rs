@@ -107,8 +107,7 @@ impl Seen {
     fn refusal(&self, changes: &[(Id, Id)]) -> Option<String> {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let (refused, error) = refused.as_ref()?;
-        let is_there = changes.iter().any(|(name, version)| name == refused && *version != REMOVED);
-        is_there.then(|| error.clone())
+        has_arrived(*refused, changes).then(|| error.clone())
     }
 
     /// The time when the expected endpoints arrived.
@@ -139,7 +138,7 @@ impl Seen {
     /// Compares the names of endpoints that arrived.
     fn arrived(&self, changes: &[(Id, Id)]) {
         if let Some((expected, time)) = &mut *self.expected.lock().unwrap_or_else(PoisonError::into_inner)
-            && changes.iter().any(|(name, version)| name == expected && *version != REMOVED)
+            && has_arrived(*expected, changes)
         {
             time.get_or_insert_with(Instant::now);
         }
@@ -159,6 +158,11 @@ impl Seen {
         *times = (times.0.or(Some(now)), Some(now));
         self.responses.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Whether a response with these changes has a resource of this name.
+fn has_arrived(name: Id, changes: &[(Id, Id)]) -> bool {
+    changes.iter().any(|(changed, version)| *changed == name && *version != REMOVED)
 }
 
 /// Runs one proxy until its stream ends, which is an error. If it has had a stream before, it reports what it has.

@@ -108,14 +108,17 @@ impl<'m> Fleet<'m> {
     pub(crate) fn connect_refusing(&mut self, cluster: &str, error: &str) -> Result<()> {
         let member = Member::new(self.proxies.len());
         member.seen.refuse(cluster, error);
-        self.proxies.push(member);
-        self.open_streams(self.proxies.len() - 1)
+        self.add(member)
     }
 
     /// Connects the gateway of all Gateways.
     pub(crate) fn connect_gateway(&mut self) -> Result<()> {
-        self.proxies.push(Member::new(GATEWAY));
-        self.open_streams(self.proxies.len() - 1)
+        self.add(Member::new(GATEWAY))
+    }
+
+    fn add(&mut self, member: Member) -> Result<()> {
+        self.proxies.push(member);
+        self.open_stream(self.proxies.len() - 1)
     }
 
     /// Records from now on when proxies receive this cluster's endpoints.

@@ -78,9 +78,7 @@ impl<O: Origin> Ledger<O> {
 
 /// The names whose resources are not the same in two selections, ascending. A name with one cell in both is not looked at.
 pub(crate) fn differing<O: Origin>(cells: &Cells<O::Cell>, old: Part<'_, O>, new: Part<'_, O>) -> Vec<Name> {
-    let shows_cell = |part: Part<'_, O>, name: &Name| {
-        part.ledger.substituted.is_empty() || !part.ledger.substituted.contains_key(name)
-    };
+    let shows_cell = |part: Part<'_, O>, name: &Name| !part.ledger.substituted.contains_key(name);
     let version = |part: Part<'_, O>, name: &str, entry: Option<&Entry<O::Cell>>| {
         part.ledger.shown(cells, name, entry?).map(Resource::version)
     };
