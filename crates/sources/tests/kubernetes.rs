@@ -578,6 +578,31 @@ async fn a_snapshot_is_used_while_the_server_is_unavailable() {
     assert!(!report.from_snapshot);
 }
 
+/// A source ends after the snapshot that it writes. Otherwise, the file could appear after its removal.
+#[tokio::test]
+async fn a_source_ends_after_the_snapshot_that_it_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    // A pipe holds less than the snapshot, so writing lasts until somebody reads.
+    let pipe = directory.path().join("snapshot.new");
+    let (fifo, owner) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, owner, 0).unwrap();
+    let server = Fake::new();
+    (0..1000).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.1")));
+    let mut listener = Listener::start(&server, kept_in(directory.path()));
+    listener.next().await;
+    let opened = tokio::task::spawn_blocking(|| std::fs::File::open(pipe));
+    let mut reader = timeout(PATIENCE, opened).await.unwrap().unwrap().unwrap();
+
+    listener.changes.close();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!listener.task.is_finished());
+    let read = tokio::task::spawn_blocking(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    assert!(timeout(PATIENCE, read).await.unwrap().unwrap().unwrap() > 1 << 16);
+    timeout(PATIENCE, &mut listener.task).await.unwrap().unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_damaged_snapshot_is_ignored() {
     let directory = tempfile::tempdir().unwrap();

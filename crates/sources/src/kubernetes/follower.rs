@@ -176,8 +176,16 @@ impl Follower {
         self.tasks.spawn(watched)
     }
 
-    /// Runs until the receiver is dropped.
+    /// Runs until the receiver is dropped, and then until the snapshot that is being written is complete.
     pub(crate) async fn run(mut self, out: ChangeSender) {
+        self.follow(out).await;
+        if let Some(keeping) = self.keeping {
+            // Fails only after a panic, which is logged.
+            let _ = keeping.await;
+        }
+    }
+
+    async fn follow(&mut self, out: ChangeSender) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {

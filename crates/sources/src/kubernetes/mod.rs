@@ -109,7 +109,7 @@ pub fn recall(options: &SnapshotOptions, cluster: &Arc<str>) -> Vec<AnyObject> {
 }
 
 /// Follows the API until the receiver is dropped. A full channel slows the source down. `report` always has the current
-/// state.
+/// state. The future ends when no snapshot is being written any more.
 pub async fn follow(options: Options, changes: ChangeSender, report: tokio::sync::watch::Sender<Report>) {
     follower::Follower::new(options, report).run(changes).await;
 }

@@ -8,7 +8,7 @@ use config::{ChangeSet, Diagnostic};
 use sources::ChangeSender;
 use sources::kubernetes::{self, Options, Report};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -25,7 +25,9 @@ pub(super) struct Running {
     synced: bool,
     late: bool,
     since: Instant,
-    _tasks: JoinSet<()>,
+    /// The task that forwards the changes. The follower ends after it.
+    forwarding: AbortHandle,
+    tasks: JoinSet<()>,
 }
 
 /// A remote cluster.
@@ -48,14 +50,21 @@ impl Running {
         let mut tasks = JoinSet::new();
         let span = tracing::info_span!("cluster", id = %cluster);
         tasks.spawn(kubernetes::follow(options, ChangeSender::new(0, sender), report).instrument(span));
-        tasks.spawn(async move {
+        let forwarding = tasks.spawn(async move {
             while let Some(received) = changes.recv().await {
                 if events.send(Event::Change(cluster.clone(), generation, received.change)).await.is_err() {
                     return;
                 }
             }
         });
-        Running { generation, report: reported, synced: false, late: false, since: Instant::now(), _tasks: tasks }
+        Running { generation, report: reported, synced: false, late: false, since: Instant::now(), forwarding, tasks }
+    }
+
+    /// Stops the follower. Returns when it writes no snapshot any more, so that the file can be removed, or written by
+    /// another follower.
+    async fn stop(mut self) {
+        self.forwarding.abort();
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 
@@ -82,14 +91,16 @@ impl Member {
 
     /// Processes a change. Returns `None` if it comes from an obsolete follower, and true if it is the first complete
     /// state of the current one.
-    pub(super) fn accept(&mut self, generation: u64, change: &mut ChangeSet) -> Option<bool> {
+    pub(super) async fn accept(&mut self, generation: u64, change: &mut ChangeSet) -> Option<bool> {
         let first = match generation {
             of if of == self.running.generation => !std::mem::replace(&mut self.running.synced, true),
             of if self.before.as_ref().is_some_and(|before| before.generation == of) => false,
             _ => return None,
         };
         if first {
-            self.before = None;
+            if let Some(before) = self.before.take() {
+                before.stop().await;
+            }
             // The complete state replaces all earlier diagnostics.
             let over = self.files.iter().filter(|file| !change.diagnostics.contains_key(*file));
             let over: Vec<Arc<str>> = over.cloned().collect();
@@ -104,8 +115,11 @@ impl Member {
         Some(first)
     }
 
-    /// An update that clears all diagnostics of the cluster's objects.
-    pub(super) fn cleared_diagnostics(self) -> BTreeMap<Arc<str>, Vec<Diagnostic>> {
+    /// Stops following the cluster, and returns an update that clears all diagnostics of its objects.
+    pub(super) async fn stop(self) -> BTreeMap<Arc<str>, Vec<Diagnostic>> {
+        for running in self.before.into_iter().chain([self.running]) {
+            running.stop().await;
+        }
         self.files.into_iter().map(|file| (file, Vec::new())).collect()
     }
 

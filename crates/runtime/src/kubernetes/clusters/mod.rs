@@ -239,12 +239,12 @@ impl Fleet {
     async fn end(&mut self, cluster: &Arc<str>) -> Result<(), Closed> {
         tracing::info!(cluster = %cluster, "no Secret names this cluster any more: what it had is gone");
         self.listeners.ways.send_modify(|ways| drop(ways.remove(cluster)));
-        let member = self.members.remove(cluster);
-        self.options.forget(cluster).await;
-        let change = ChangeSet {
-            diagnostics: member.map(Member::cleared_diagnostics).unwrap_or_default(),
-            ..ChangeSet::default()
+        let diagnostics = match self.members.remove(cluster) {
+            Some(member) => member.stop().await,
+            None => BTreeMap::new(),
         };
+        self.options.forget(cluster).await;
+        let change = ChangeSet { diagnostics, ..ChangeSet::default() };
         self.listeners.changes.replace_cluster(cluster, change).await
     }
 
@@ -253,7 +253,7 @@ impl Fleet {
         let Some(member) = self.members.get_mut(cluster) else {
             return Ok(());
         };
-        match member.accept(generation, &mut change) {
+        match member.accept(generation, &mut change).await {
             None => Ok(()),
             Some(true) => {
                 tracing::info!(cluster = %cluster, objects = change.upserts.len(), "a cluster was read");
