@@ -25,7 +25,7 @@ pub(crate) enum Step {
     Connect,
     /// A request, or a part of it.
     Request,
-    /// A complete commit is applied to the hub.
+    /// A part of a commit is applied to the hub, or what the commit changed apart from resources is published.
     Commit,
     /// A stream moves to the ledgers of other audiences.
     Move,

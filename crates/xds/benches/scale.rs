@@ -10,7 +10,7 @@
 mod world;
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use envoy::types::{CLUSTER, ENDPOINTS, LISTENER, ROUTE};
 use model::proxy::{Capabilities, InterceptionMode, Locality, Proxy, ProxyKind};
@@ -90,10 +90,14 @@ fn layered(services: usize, streams: usize) {
     println!("with a list of its own: {:>8.1} µs, {:.0} bytes resident each", micros(begun) / more, {
         resident_bytes().saturating_sub(resident) as f64 / more
     });
-    for (what, audience, name) in
-        [("a shared cluster changes", "a", "s1"), ("an own cluster changes  ", own[streams / 2], "inbound")]
-    {
-        bench.world.put(CLUSTER, audience, name, plain(2));
+    for (what, audiences, name) in [
+        ("a shared cluster changes", &["a"][..], "s1"),
+        ("an own cluster changes  ", &own[..1], "inbound"),
+        ("all own clusters change ", &own, "inbound"),
+    ] {
+        audiences
+            .iter()
+            .for_each(|audience| bench.world.put(CLUSTER, audience, name, plain(audiences.len() as u32 + 1)));
         let begun = Instant::now();
         bench.commit();
         let committed = micros(begun);
@@ -190,9 +194,15 @@ impl Bench {
         micros(begun)
     }
 
+    /// Commits in steps, as the server does.
     fn commit(&mut self) {
         let changes = self.world.commit();
-        self.hub.apply(&mut self.world, changes, Moment::ZERO);
+        let mut left = self.hub.application(changes, Default::default());
+        while let Some(application) = left {
+            let begun = Instant::now();
+            let goes_on = || begun.elapsed() < Duration::from_millis(10);
+            left = self.step("commit", |hub, world| hub.apply_some(world, application, goes_on, Moment::ZERO));
+        }
     }
 
     /// The time to count the clients of every service: when all have acknowledged, when none has answered, and when

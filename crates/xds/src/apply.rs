@@ -1,82 +1,177 @@
 //! Applies commits to ledgers and wakes the streams that they concern.
+//!
+//! A commit can change resources of thousands of ledgers, so that it is applied in steps. All its changes are of the epoch
+//! after the current one, which begins with the last step. Between two steps, a stream is served as before the commit as
+//! long as nothing that it subscribes to has changed. From then on, it is sent nothing until the last step.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::vec;
 
 use model::xds::{Resource, ResourceType};
+use rustc_hash::FxHashSet;
 
 use crate::cells::LedgerId;
+use crate::ledger::Row;
 use crate::relisted::Compared;
 use crate::{Changes, Code, Epoch, Hub, Moment, Name, Origin, Status, StreamId};
 
 /// The least number of tombstones for which all streams are examined.
 const FEW_TOMBS: usize = 64;
 
+/// A commit that is applied in steps. Between them, the hub must only be used for what needs no origin.
+pub struct Application<O: Origin> {
+    epoch: Epoch,
+    resources: vec::IntoIter<(O::Cell, Option<Resource>)>,
+    /// The changed catalogues, once for each ledger that has it.
+    catalogues: vec::IntoIter<(LedgerId, O::Cell, O::Catalogue)>,
+    relisting: Option<Relisting<O::Key>>,
+    appeared: FxHashSet<Name>,
+    /// The ledgers that may have names of what appeared.
+    unexamined: Range<LedgerId>,
+    moved: Vec<O::Token>,
+    compared: Compared<O>,
+    /// The ledgers whose streams are not found yet.
+    touched: BTreeSet<LedgerId>,
+    /// The streams to be woken in the end.
+    woken: BTreeSet<StreamId>,
+}
+
+/// The change of a ledger's catalogue.
+struct Relisting<K> {
+    ledger: LedgerId,
+    /// The rows that differ.
+    rows: Arc<[Row<K>]>,
+    /// The number of rows that have been changed.
+    changed: usize,
+}
+
 impl<O: Origin> Hub<O> {
     /// Applies the changes of a commit. Wakes the streams that they concern.
     pub fn apply(&mut self, origin: &mut O, changes: Changes<O>, now: Moment) {
-        self.apply_to_ledgers(origin, changes, Compared::default(), now);
+        if let Some(application) = self.application(changes, Compared::default()) {
+            self.apply_some(origin, application, || true, now);
+        }
         while self.move_some(origin, usize::MAX, now) {}
     }
 
-    /// Applies the changes of a commit, but leaves the moves of streams to [`Hub::move_some`]. The caller may have compared
-    /// the catalogues that it changes ([`Hub::relisted`]).
-    pub fn apply_to_ledgers(&mut self, origin: &mut O, changes: Changes<O>, compared: Compared<O>, now: Moment) {
+    /// The changes of a commit, of which nothing is applied yet; `None` if there are none. The caller may have compared the
+    /// catalogues that it changes ([`Hub::relisted`]).
+    pub fn application(&self, changes: Changes<O>, compared: Compared<O>) -> Option<Application<O>> {
         if changes.is_empty() {
-            return;
+            return None;
         }
-        self.core.epoch += 1;
-        let epoch = self.core.epoch;
-        let mut touched: BTreeSet<LedgerId> = BTreeSet::new();
-        for (cell, resource) in changes.resources {
-            // The last one stays if there is none because of a panic.
-            if resource.is_some() || !origin.failed(cell) {
-                self.replace(cell, resource, now, &mut touched);
+        let of = |cell: &O::Cell| self.core.catalogues.get(cell).into_iter().flatten().copied();
+        let catalogues = changes.catalogues.iter();
+        let catalogues: Vec<_> = catalogues
+            .flat_map(|(cell, catalogue)| of(cell).map(move |ledger| (ledger, *cell, catalogue.clone())))
+            .collect();
+        let unexamined = if changes.appeared.is_empty() { 0 } else { self.core.ledgers.capacity() };
+        Some(Application {
+            epoch: self.core.epoch + 1,
+            resources: changes.resources.into_iter(),
+            catalogues: catalogues.into_iter(),
+            relisting: None,
+            appeared: changes.appeared,
+            unexamined: 0..unexamined,
+            moved: changes.moved,
+            compared,
+            touched: BTreeSet::new(),
+            woken: BTreeSet::new(),
+        })
+    }
+
+    /// Applies changes as long as `goes_on` is true, at least one. Returns what is left. After the last one, it wakes the
+    /// streams that they concern, and leaves moves to [`Hub::move_some`].
+    pub fn apply_some(
+        &mut self,
+        origin: &mut O,
+        mut application: Application<O>,
+        goes_on: impl Fn() -> bool,
+        now: Moment,
+    ) -> Option<Application<O>> {
+        while self.apply_one(origin, &mut application, now) {
+            if !goes_on() {
+                return Some(application);
             }
         }
-        for (cell, catalogue) in changes.catalogues {
-            for ledger in self.core.catalogues.get(&cell).into_iter().flatten().copied() {
-                let list = (cell, catalogue.clone(), compared.of(cell));
-                let rekeyed = self.core.ledgers[ledger].on_catalogue(origin, &mut self.core.cells, list, epoch);
-                for one in rekeyed {
+        let Application { epoch, moved, compared, mut woken, .. } = application;
+        self.core.epoch = epoch;
+        self.woken.append(&mut woken);
+        let moved: Vec<StreamId> = moved.into_iter().filter_map(|token| self.stream_of(token)).collect();
+        self.begin_moves(moved);
+        self.dismiss(compared);
+        None
+    }
+
+    /// Applies the next change, or examines the next ledger. Returns whether there was one.
+    fn apply_one(&mut self, origin: &mut O, application: &mut Application<O>, now: Moment) -> bool {
+        let at = (application.epoch, now);
+        if let Some((cell, resource)) = application.resources.next() {
+            // The last one stays if there is none because of a panic.
+            if resource.is_some() || !origin.failed(cell) {
+                self.replace(cell, resource, at, &mut application.touched);
+            }
+        } else if self.relist_one(origin, application, now) {
+        } else if let Some(id) = application.unexamined.next() {
+            if let Some(ledger) = self.core.ledgers.get_mut(id) {
+                ledger.on_appeared(origin, &mut self.core.cells, &application.appeared, at.0);
+                if ledger.has_marked() {
+                    application.touched.insert(id);
+                }
+            }
+        } else if let Some(ledger) = application.touched.pop_first() {
+            self.find_marked(ledger, at, &mut application.woken);
+            self.prune(ledger);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Changes the next row of a catalogue. Returns whether there was one.
+    fn relist_one(&mut self, origin: &mut O, application: &mut Application<O>, now: Moment) -> bool {
+        loop {
+            if let Some(relisting) = &mut application.relisting
+                && let Some(row) = relisting.rows.get(relisting.changed)
+            {
+                relisting.changed += 1;
+                application.touched.insert(relisting.ledger);
+                let ledger = &mut self.core.ledgers[relisting.ledger];
+                if let Some(one) = ledger.relist(origin, &mut self.core.cells, row, application.epoch) {
                     let good = one.acknowledged.or_else(|| self.core.goods.get(one.before).cloned());
                     good.into_iter().for_each(|good| self.core.goods.keep(one.now, good, now));
                 }
-                touched.insert(ledger);
+                return true;
             }
+            let Some((ledger, cell, catalogue)) = application.catalogues.next() else { return false };
+            let compared = application.compared.of(cell);
+            let rows = self.core.ledgers[ledger].on_catalogue(origin, (cell, catalogue, compared));
+            application.relisting = Some(Relisting { ledger, rows, changed: 0 });
         }
-        if !changes.appeared.is_empty() {
-            for (id, ledger) in &mut self.core.ledgers {
-                ledger.on_appeared(origin, &mut self.core.cells, &changes.appeared, epoch);
-                touched.insert(id);
-            }
-        }
-        for ledger in &touched {
-            self.wake_marked(*ledger, now);
-        }
-        let moved: Vec<StreamId> = changes.moved.into_iter().filter_map(|token| self.stream_of(token)).collect();
-        self.begin_moves(moved);
-        for ledger in touched {
-            self.prune(ledger);
-        }
-        self.dismiss(compared);
     }
 
     /// Replaces resources, and wakes the streams that they concern. They are sent before changes that the origin has made, but that
     /// were not applied yet.
     pub fn apply_ahead(&mut self, resources: Vec<(O::Cell, Resource)>, now: Moment) {
         self.core.epoch += 1;
-        let mut touched = BTreeSet::new();
+        let (at, mut touched, mut woken) = ((self.core.epoch, now), BTreeSet::new(), BTreeSet::new());
         for (cell, resource) in resources {
-            self.replace(cell, Some(resource), now, &mut touched);
+            self.replace(cell, Some(resource), at, &mut touched);
         }
-        for ledger in touched {
-            self.wake_marked(ledger, now);
-        }
+        touched.into_iter().for_each(|ledger| self.find_marked(ledger, at, &mut woken));
+        self.woken.append(&mut woken);
     }
 
     /// Replaces the resource of a cell. Adds the ledgers that have it.
-    fn replace(&mut self, cell: O::Cell, resource: Option<Resource>, now: Moment, touched: &mut BTreeSet<LedgerId>) {
-        let epoch = self.core.epoch;
+    fn replace(
+        &mut self,
+        cell: O::Cell,
+        resource: Option<Resource>,
+        (epoch, now): (Epoch, Moment),
+        touched: &mut BTreeSet<LedgerId>,
+    ) {
         let Some(replaced) = self.core.cells.replace(cell, resource.clone()) else {
             return;
         };
@@ -99,9 +194,8 @@ impl<O: Origin> Hub<O> {
         }
     }
 
-    /// Records that a client uses the state before this change until it acknowledges the change.
-    fn note_in_force(&mut self, id: StreamId, kind: ResourceType) {
-        let epoch = self.core.epoch;
+    /// Records that a client uses the state before a change until it acknowledges the change.
+    fn note_in_force(&mut self, id: StreamId, kind: ResourceType, epoch: Epoch) {
         let watch = self.streams.get_mut(&id).and_then(|stream| stream.watch_mut(kind));
         if let Some(watch) = watch
             && watch.is_current(self.core.subscription(watch).changed_before(epoch))
@@ -110,8 +204,8 @@ impl<O: Origin> Hub<O> {
         }
     }
 
-    fn wake_marked(&mut self, ledger: LedgerId, now: Moment) {
-        let epoch = self.core.epoch;
+    /// Adds the streams that subscribe to what has changed in a ledger.
+    fn find_marked(&mut self, ledger: LedgerId, (epoch, now): (Epoch, Moment), woken: &mut BTreeSet<StreamId>) {
         for selection in self.core.ledgers[ledger].take_marked() {
             let kind = self.core.ledgers[ledger].kind;
             let selection = &self.core.ledgers[ledger].selections[selection];
@@ -119,9 +213,12 @@ impl<O: Origin> Hub<O> {
             let streams: Vec<StreamId> = selection.streams.iter().copied().collect();
             for id in streams {
                 if changed {
-                    self.note_in_force(id, kind);
+                    self.note_in_force(id, kind, epoch);
                 }
-                self.wake(id, now);
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.busy_since.get_or_insert(now);
+                    woken.insert(id);
+                }
             }
         }
     }

@@ -526,7 +526,7 @@ impl<O: Origin> Hub<O> {
         ]
     }
 
-    /// The proxies of all streams with the NACKs of each, in no order. It costs less than [`Hub::statuses`].
+    /// The proxies of all streams with the NACKs of each, in no order. It costs less than their statuses.
     pub fn nacks(&self) -> impl Iterator<Item = (&Proxy, impl Iterator<Item = (ResourceType, LastNack)>)> {
         self.streams.values().map(|stream| {
             let nacks = stream.watches.iter().filter_map(|watch| Some((watch.kind, self.core.nack(watch)?)));
@@ -534,11 +534,9 @@ impl<O: Origin> Hub<O> {
         })
     }
 
-    /// All streams, by id.
-    pub fn statuses(&self) -> Vec<StreamStatus> {
-        let mut ids: Vec<StreamId> = self.streams.keys().copied().collect();
-        ids.sort_unstable();
-        ids.into_iter().filter_map(|id| self.status(id)).collect()
+    /// All streams and their proxies, in no order.
+    pub fn proxies(&self) -> impl Iterator<Item = (StreamId, &Arc<Proxy>)> {
+        self.streams.iter().map(|(id, stream)| (*id, &stream.proxy))
     }
 
     /// The proxy of a stream.

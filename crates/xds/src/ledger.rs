@@ -27,7 +27,7 @@ mod select;
 mod substituted;
 
 pub(crate) use content::differing;
-pub(crate) use lists::{Differing, Failure, List, differences};
+pub(crate) use lists::{Failure, List, Row, differences};
 pub(crate) use select::LOOKUPS;
 
 pub(crate) struct Ledger<O: Origin> {
@@ -279,6 +279,11 @@ impl<O: Origin> Ledger<O> {
             }
             (None, None) => {}
         }
+    }
+
+    /// Whether selections changed since the last call of [`Ledger::take_marked`].
+    pub(crate) fn has_marked(&self) -> bool {
+        !self.marked.is_empty()
     }
 
     /// Selections that changed since the last call.

@@ -18,7 +18,8 @@
 //!   between which other types are sent.
 //! - Make before break: see [`gate`].
 //! - The work of one call is bounded where it can be large: a request opens a limited number of cells in each step
-//!   ([`Hub::proceed`]), and cells without users are closed later ([`Hub::close_unused`]).
+//!   ([`Hub::proceed`]), a commit is applied in steps ([`Hub::apply_some`]), and cells without users are closed later
+//!   ([`Hub::close_unused`]).
 //! - A resource that a client rejects is replaced by its last acknowledged version, or left out, for this client and its
 //!   equals: see [`quarantine`].
 //! - A name that cannot exist for any audience yet ([`Origin::requires`]) costs nothing but its place in a set of names.
@@ -74,6 +75,7 @@ mod unanswered;
 mod wanted;
 mod watch;
 
+pub use apply::Application;
 pub use bytes::Bytes;
 pub use decode::{DecodeError, Held, Request, decode_delta, decode_sotw};
 pub use hub::{Garbage, Hub, Progress, Stats, StreamId, TypeStats, Variant};

@@ -100,7 +100,7 @@ impl Default for Limits {
             hidden_names: 64,
             hold: Moment::from_secs(5),
             quarantine: Some(Moment::from_secs(60)),
-            suspects: 16_384,
+            suspects: 12_288,
             removed_names: 4096,
             idle_responses: Moment::from_secs(5),
             identifier: "rutter".into(),

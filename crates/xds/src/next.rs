@@ -59,6 +59,7 @@ impl<O: Origin> Hub<O> {
         }
         match self.core.outlook(stream) {
             Outlook::Underived(status) => return Next::End(status),
+            Outlook::Ahead => return Next::Idle,
             Outlook::Quiet => {
                 stream.busy_since = None;
                 return Next::Idle;
@@ -104,6 +105,8 @@ impl<O: Origin> Hub<O> {
 enum Outlook {
     /// It cannot be served without removing what could not be derived, and ends with this status. Its client keeps what it has.
     Underived(Status),
+    /// Nothing until a commit is applied, of which its resources have changes.
+    Ahead,
     /// Nothing.
     Quiet,
     /// Its types must be examined.
@@ -124,6 +127,7 @@ impl<O: Origin> Core<O> {
     /// Examines all watches of a stream once. Most calls of [`Hub::next`] are after a response or an ACK, and have nothing to do.
     fn outlook(&self, stream: &Stream<O::Token>) -> Outlook {
         let mut is_quiet = stream.hold.is_none() && stream.timer.is_none();
+        let mut underived = None;
         for watch in stream.watches.iter() {
             let subscription = self.subscription(watch);
             // A SotW response of these types removes what is not in it.
@@ -134,13 +138,22 @@ impl<O: Origin> Core<O> {
                 None => must_be_complete && subscription.lacks_any(),
             };
             if is_underived {
-                let kind = watch.kind.short_name;
-                let text = format!("{kind} resources cannot be derived, because of an internal error; see the log");
-                return Outlook::Underived(Status::new(Code::Unavailable, text));
+                underived.get_or_insert(watch.kind.short_name);
             }
-            is_quiet &= watch.is_quiet(subscription.latest());
+            let latest = subscription.latest();
+            if latest.changed.max(latest.removed) > self.epoch {
+                return Outlook::Ahead;
+            }
+            is_quiet &= watch.is_quiet(latest);
         }
-        if is_quiet { Outlook::Quiet } else { Outlook::Busy }
+        match underived {
+            Some(kind) => {
+                let text = format!("{kind} resources cannot be derived, because of an internal error; see the log");
+                Outlook::Underived(Status::new(Code::Unavailable, text))
+            }
+            None if is_quiet => Outlook::Quiet,
+            None => Outlook::Busy,
+        }
     }
 
     fn attempt(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, now: Moment) -> Attempt {

@@ -124,6 +124,14 @@ impl<O: Origin + ?Sized> Changes<O> {
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty() && self.catalogues.is_empty() && self.moved.is_empty() && self.appeared.is_empty()
     }
+
+    /// Adds the changes of the next commit.
+    pub fn append(&mut self, next: Self) {
+        self.resources.extend(next.resources);
+        self.catalogues.extend(next.catalogues);
+        self.moved.extend(next.moved);
+        self.appeared.extend(next.appeared);
+    }
 }
 
 impl<O: Origin + ?Sized> Default for Changes<O> {

@@ -1,9 +1,11 @@
 //! Compares changed catalogues on a thread of the caller's choice: one may have thousands of rows.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
-use crate::ledger::{Differing, differences};
-use crate::{Changes, Hub, Name, Origin};
+use crate::ledger::{Row, differences};
+use crate::{Changes, Hub, Origin};
 
 /// The changed catalogues of a commit, each with what it was before.
 pub struct Relisted<O: Origin>(Vec<(O::Cell, O::Catalogue, O::Catalogue)>);
@@ -14,26 +16,21 @@ pub struct Compared<O: Origin> {
     opened: Vec<O::Cell>,
 }
 
-/// A row that differs: its name, and its keys before and after.
-type Row<K> = (Name, Option<K>, Option<K>);
-
 /// The differences of a catalogue.
 pub(crate) struct Comparison<O: Origin> {
     before: O::Catalogue,
-    /// Ascending by name.
-    rows: Vec<Row<O::Key>>,
+    rows: Arc<[Row<O::Key>]>,
 }
 
 impl<O: Origin> Relisted<O> {
-    /// Compares them, and opens the resources of new rows. Pass the result to [`Hub::apply_to_ledgers`].
+    /// Compares them, and opens the resources of new rows. Pass the result to [`Hub::application`].
     pub fn compare(self, origin: &mut O) -> Compared<O> {
         let compare = |(cell, before, after): (O::Cell, O::Catalogue, O::Catalogue)| {
             let rows = differences::<O>(O::rows(&before), O::rows(&after));
-            let rows = rows.map(|(name, before, after)| (name.clone(), before.cloned(), after.cloned())).collect();
             (cell, Comparison { before, rows })
         };
         let comparisons: FxHashMap<O::Cell, Comparison<O>> = self.0.into_iter().map(compare).collect();
-        let rows = comparisons.values().flat_map(|one| &one.rows);
+        let rows = comparisons.values().flat_map(|one| &*one.rows);
         let new: Vec<&O::Key> = rows.filter_map(|(.., key)| key.as_ref()).filter(|key| !O::hides(key)).collect();
         let opened = origin.open_all(&new).into_iter().map(|(cell, _)| cell).collect();
         Compared { comparisons, opened }
@@ -54,9 +51,8 @@ impl<O: Origin> Compared<O> {
 
 impl<O: Origin> Comparison<O> {
     /// The differences, if these are the rows with which the new ones were compared.
-    pub(crate) fn rows_since(&self, before: &O::Catalogue) -> Option<impl Iterator<Item = Differing<'_, O::Key>>> {
-        let is_same = std::ptr::eq(O::rows(&self.before), O::rows(before));
-        is_same.then(|| self.rows.iter().map(|(name, before, after)| (name, before.as_ref(), after.as_ref())))
+    pub(crate) fn rows_since(&self, before: &O::Catalogue) -> Option<Arc<[Row<O::Key>]>> {
+        std::ptr::eq(O::rows(&self.before), O::rows(before)).then(|| self.rows.clone())
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use world::Batch;
 
-use super::Core;
+use super::{Core, SHARE};
 use crate::ahead::Ahead;
+use crate::clients::Clients;
 use crate::gathered::Lane;
 use crate::inbox::Inbox;
 use crate::log::log_diagnostics;
@@ -42,7 +43,7 @@ impl Core {
             }
         }
         let objects = self.watched.objects.clone();
-        let changes = match self.beside(inbox, move |served| objects.commit(&mut served.world, batch)) {
+        let mut changes = match self.beside(inbox, move |served| objects.commit(&mut served.world, batch)) {
             Ok(changes) => self.committed(changes, start),
             Err(panic) => return self.fail_commit("a commit", panic),
         };
@@ -58,10 +59,8 @@ impl Core {
             Ok(caught_up) => caught_up,
             Err(panic) => return self.fail_commit("a commit", panic),
         };
-        let all = [(changes, compared)].into_iter().chain(later.map(|later| (later, Default::default())));
-        for (changes, compared) in all {
-            self.apply(changes, compared);
-        }
+        later.into_iter().for_each(|later| changes.append(later));
+        self.apply(changes, compared, inbox);
         observed
     }
 
@@ -110,16 +109,26 @@ impl Core {
         ServedWorld::changes(changes)
     }
 
-    /// Applies the changes of a commit to the ledgers.
-    pub(super) fn apply(&mut self, changes: Changes, compared: Compared) {
-        let (begun, now) = (Instant::now(), self.now());
-        let (resources, catalogues) = (changes.resources.len(), changes.catalogues.len());
-        let apply = || self.hub.apply_to_ledgers(&mut self.served, changes, compared, now);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(apply)) {
-            self.repair("applying a commit", panic);
+    /// Applies the changes of a commit to the ledgers. If this takes long, clients are served meanwhile.
+    pub(super) fn apply(&mut self, changes: Changes, compared: Compared, inbox: &mut Inbox) {
+        let what = format!("{} resources, {} catalogues", changes.resources.len(), changes.catalogues.len());
+        let mut left = self.hub.application(changes, compared);
+        while let Some(application) = left {
+            let (begun, now) = (Instant::now(), self.now());
+            let goes_on = || begun.elapsed() < SHARE;
+            let apply = || self.hub.apply_some(&mut self.served, application, goes_on, now);
+            left = match catch_unwind(AssertUnwindSafe(apply)) {
+                Ok(left) => left,
+                Err(panic) => return self.repair("applying a commit", panic),
+            };
+            self.counters.stalls.note(Step::Commit, begun, || what.clone());
+            if left.is_some() {
+                let Core { hub, streams, counters, started, gathered, .. } = self;
+                let mut clients = Clients { hub, streams, counters, started: *started };
+                let mut turns = 0..1;
+                clients.serve_until(|_, _| turns.next().is_none(), inbox, gathered);
+            }
         }
-        let what = || format!("{resources} resources, {catalogues} catalogues");
-        self.counters.stalls.note(Step::Commit, begun, what);
     }
 
     /// Repairs the state after a commit that panicked. What was committed to a fork only is committed next.

@@ -1,6 +1,7 @@
 //! The catalogues of a ledger: that of a wildcard type, or those of collections.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use model::xds::{Resource, collection_of};
 
@@ -47,16 +48,16 @@ pub(crate) struct Rekeyed<C> {
     pub(crate) acknowledged: Option<Resource>,
 }
 
-/// A row that differs between two catalogues: its keys before and after, of which one may be missing.
-pub(crate) type Differing<'a, K> = (&'a Name, Option<&'a K>, Option<&'a K>);
+/// A row that differs between two catalogues: its name, and its keys before and after, of which one may be missing.
+pub(crate) type Row<K> = (Name, Option<K>, Option<K>);
 
-/// The differences between rows, in the order of their names.
-pub(crate) fn differences<'a, O: Origin>(
-    before: &'a [(Name, O::Key)],
-    after: &'a [(Name, O::Key)],
-) -> impl Iterator<Item = Differing<'a, O::Key>> {
-    let keyed = |rows: &'a [(Name, O::Key)]| rows.iter().map(|(name, key)| (name, key));
-    pairs(keyed(before), keyed(after)).filter(|(_, before, after)| before != after)
+/// The rows that differ, in the order of their names.
+pub(crate) fn differences<O: Origin>(before: &[(Name, O::Key)], after: &[(Name, O::Key)]) -> Arc<[Row<O::Key>]> {
+    fn keyed<K>(rows: &[(Name, K)]) -> impl Iterator<Item = (&Name, &K)> {
+        rows.iter().map(|(name, key)| (name, key))
+    }
+    let differing = pairs(keyed(before), keyed(after)).filter(|(_, before, after)| before != after);
+    differing.map(|(name, before, after)| (name.clone(), before.cloned(), after.cloned())).collect()
 }
 
 impl<O: Origin> Ledger<O> {
@@ -169,23 +170,16 @@ impl<O: Origin> Ledger<O> {
         self.lists.values().map(|list| list.opened).sum()
     }
 
-    /// Applies a changed catalogue, as far as it is open: opens new resources and closes those that are no longer listed.
-    /// `compared` are its differences, if the caller knows them. Returns the names that have another cell.
+    /// Replaces a changed catalogue. Returns the rows to be changed ([`Ledger::relist`]), as far as it is open. `compared` are
+    /// its differences, if the caller knows them.
     pub(crate) fn on_catalogue(
         &mut self,
         origin: &mut O,
-        cells: &mut Cells<O::Cell>,
         (cell, new, compared): (O::Cell, O::Catalogue, Option<&Comparison<O>>),
-        epoch: Epoch,
-    ) -> Vec<Rekeyed<O::Cell>> {
-        let mut rekeyed = Vec::new();
-        let Some(list) = self.lists.values_mut().find(|list| list.cell == cell) else {
-            return rekeyed;
-        };
-        if origin.failed(cell) {
-            // The last complete list stays.
-            return rekeyed;
-        }
+    ) -> Arc<[Row<O::Key>]> {
+        // A list that could not be derived leaves the last complete one.
+        let changed = self.lists.values_mut().find(|list| list.cell == cell && !origin.failed(cell));
+        let Some(list) = changed else { return Arc::default() };
         list.failed = false;
         let is_whole = list.left() == 0;
         let old = std::mem::replace(&mut list.catalogue, new.clone());
@@ -197,21 +191,25 @@ impl<O: Origin> Ledger<O> {
             None => 0,
         };
         let known = compared.filter(|_| is_whole).and_then(|compared| compared.rows_since(&old));
-        let differing: Vec<Differing<'_, O::Key>> = match known {
-            Some(known) => known.collect(),
-            None => differences::<O>(before, &after[..list.opened]).collect(),
-        };
-        for (name, before, after) in differing {
-            match (before, after) {
-                (_, None) => self.remove(cells, name, epoch),
-                (_, Some(key)) if O::hides(key) => self.hide(cells, name, epoch),
-                (Some(before), Some(key)) if !O::hides(before) => {
-                    rekeyed.extend(self.rekey(origin, cells, name, key, epoch));
-                }
-                (_, Some(key)) => self.add(origin, cells, (name, key), epoch),
-            }
+        known.unwrap_or_else(|| differences::<O>(before, &after[..list.opened]))
+    }
+
+    /// Applies the change of a row: opens a new resource, or closes one that is no longer listed. Returns a name that has another
+    /// cell.
+    pub(crate) fn relist(
+        &mut self,
+        origin: &mut O,
+        cells: &mut Cells<O::Cell>,
+        (name, before, after): &Row<O::Key>,
+        epoch: Epoch,
+    ) -> Option<Rekeyed<O::Cell>> {
+        match (before, after) {
+            (_, None) => self.remove(cells, name, epoch),
+            (_, Some(key)) if O::hides(key) => self.hide(cells, name, epoch),
+            (Some(before), Some(key)) if !O::hides(before) => return self.rekey(origin, cells, name, key, epoch),
+            (_, Some(key)) => self.add(origin, cells, (name, key), epoch),
         }
-        rekeyed
+        None
     }
 
     /// The keys of the next `count` rows of a catalogue that are not open.

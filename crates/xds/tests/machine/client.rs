@@ -65,7 +65,7 @@ impl Client {
     }
 
     pub(crate) fn ack(&mut self, h: &mut Harness, kind: ResourceType) {
-        let request = self.answer(kind);
+        let request = self.acceptance(kind);
         h.request(self.id, request).unwrap();
     }
 
@@ -76,7 +76,7 @@ impl Client {
 
     /// A NACK of the last response of a type.
     pub(crate) fn rejection(&self, kind: ResourceType, error: &str) -> Request {
-        Request { error: Some(error.to_owned()), ..self.answer(kind) }
+        Request { error: Some(error.to_owned()), ..self.acceptance(kind) }
     }
 
     /// Receives responses, as text.
@@ -113,7 +113,8 @@ impl Client {
         self.last[at(kind)] = former.last[at(kind)].clone();
     }
 
-    fn answer(&self, kind: ResourceType) -> Request {
+    /// An ACK of the last response of a type.
+    pub(crate) fn acceptance(&self, kind: ResourceType) -> Request {
         match self.variant {
             Variant::Sotw => self.again(kind),
             Variant::Delta => Request { nonce: self.last(kind).nonce.clone(), ..delta(kind) },

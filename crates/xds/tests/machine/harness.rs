@@ -8,7 +8,7 @@ use model::xds::ResourceType;
 use protos::Message;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 use xds::decode::{Body, Texts};
-use xds::{Held, Hub, Limits, Moment, Next, Progress, Request, Response, Status, StreamId, Variant};
+use xds::{Changes, Held, Hub, Limits, Moment, Next, Progress, Request, Response, Status, StreamId, Variant};
 
 use crate::world::{World, leading_to, plain, types};
 
@@ -141,6 +141,13 @@ impl Harness {
         self.hub.apply(&mut self.world, changes, self.now);
     }
 
+    /// Applies changes in one step, and leaves moves.
+    pub(crate) fn apply(&mut self, changes: Changes<World>) {
+        if let Some(application) = self.hub.application(changes, Default::default()) {
+            self.hub.apply_some(&mut self.world, application, || true, self.now);
+        }
+    }
+
     pub(crate) fn after(&mut self, seconds: u64) {
         self.now += Moment::from_secs(seconds);
         self.hub.tick(&mut self.world, self.now);
@@ -152,6 +159,11 @@ impl Harness {
             self.hub.move_some(&mut self.world, 1, self.now);
             while self.hub.close_unused(&mut self.world, 3) {}
         }
+        self.responses(id)
+    }
+
+    /// The responses of the stream.
+    pub(crate) fn responses(&mut self, id: StreamId) -> Vec<Received> {
         let mut all = Vec::new();
         loop {
             match self.hub.next(id, self.now) {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use xds::Variant::{Delta, Sotw};
-use xds::{Code, Compared, Limits, Moment, Next, Progress, StreamId};
+use xds::{Code, Limits, Moment, Next, Progress, StreamId};
 
 use crate::client::Client;
 use crate::harness::*;
@@ -176,7 +176,7 @@ fn a_move_opens_a_few_cells_at_a_time() {
         let open = h.world.open_cells();
         h.world.relocate(h.world.last_token(), "b");
         let changes = h.world.commit();
-        h.hub.apply_to_ledgers(&mut h.world, changes, Compared::default(), h.now);
+        h.apply(changes);
         let (mut steps, mut beside) = (0, 0);
         while h.hub.is_moving(client.id) && !(leaves && steps == 4) {
             if let Some(wanted) = h.hub.wanted_to_move(&h.world) {

@@ -159,7 +159,13 @@ impl Run {
                 }
                 let relisted = self.h.hub.relisted(&changes);
                 let compared = relisted.map(|relisted| relisted.compare(&mut self.h.world)).unwrap_or_default();
-                self.h.hub.apply_to_ledgers(&mut self.h.world, changes, compared, self.h.now);
+                let mut left = self.h.hub.application(changes, compared);
+                while let Some(application) = left {
+                    left = self.h.hub.apply_some(&mut self.h.world, application, || false, self.h.now);
+                    if left.is_some() {
+                        self.serve_without_world();
+                    }
+                }
             }
             Step::Commit { .. } => self.h.commit(),
             Step::Read { client, refuse } => self.clients[client].read(refuse),
@@ -296,6 +302,19 @@ impl Run {
         hub.close_unused(world, 1);
     }
 
+    /// Sends responses, and takes ACKs, as between two steps of a commit.
+    fn serve_without_world(&mut self) {
+        self.collect_with(Harness::responses);
+        for client in 0..self.clients.len() {
+            let envoy = &mut self.clients[client];
+            envoy.read(false);
+            let accepts = |request: &mut xds::Request| self.h.hub.accept(envoy.id, request, self.h.now);
+            if envoy.outbox.pop_front_if(accepts).is_some() {
+                self.log.push(format!("<- {client} accepts"));
+            }
+        }
+    }
+
     fn reconnect(&mut self, client: usize, empty: bool) {
         let old = self.clients.remove(client);
         self.h.disconnect(old.id);
@@ -306,9 +325,13 @@ impl Run {
 
     /// Moves responses from the hub to the inboxes.
     fn collect(&mut self) {
+        self.collect_with(Harness::poll);
+    }
+
+    fn collect_with(&mut self, poll: fn(&mut Harness, StreamId) -> Vec<Received>) {
         self.h.now += xds::Moment::from_millis(1);
         for id in self.h.hub.take_woken() {
-            let received = self.h.poll(id);
+            let received = poll(&mut self.h, id);
             self.log.extend(received.iter().map(|one| format!("-> {id:?} {} {}", show(one), one.nonce)));
             if let Some(envoy) = self.clients.iter_mut().find(|envoy| envoy.id == id) {
                 envoy.inbox.extend(received);

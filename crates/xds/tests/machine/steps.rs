@@ -199,7 +199,7 @@ fn a_client_that_rejects_a_long_list_moves_in_steps() {
         if steps == 2 {
             h.world.put(EDS, "a", "e", plain(2));
             let changes = h.world.commit();
-            h.hub.apply_to_ledgers(&mut h.world, changes, Default::default(), h.now);
+            h.apply(changes);
             assert_eq!(other.take(&mut h), ["EDS e=2"], "others are served meanwhile");
         }
         assert!(matches!(h.hub.next(client.id, h.now), Next::Idle), "it is sent nothing before");
@@ -212,6 +212,38 @@ fn a_client_that_rejects_a_long_list_moves_in_steps() {
     h.hub.disconnect(&mut h.world, other.id);
     while h.hub.close_unused(&mut h.world, 1) {}
     assert_eq!(h.world.open_cells(), 0);
+}
+
+#[test]
+fn a_commit_is_applied_in_steps_and_sent_as_a_whole() {
+    let mut h = long_lists();
+    let mut other = Client::new(&mut h, Delta);
+    other.subscribe(&mut h, EDS, &["e"]);
+    other.take(&mut h);
+    h.change(&[(EDS, "e", 2)]);
+    let mut client = Client::new(&mut h, Delta);
+    client.subscribe(&mut h, CDS, &[]);
+    client.subscribe(&mut h, EDS, &NAMES);
+    for (kind, name) in [(CDS, "a"), (CDS, "b"), (CDS, "f"), (EDS, "a"), (EDS, "b")] {
+        h.world.put(kind, "a", name, plain(3));
+    }
+    h.world.remove(CDS, "a", "d");
+    let changes = h.world.commit();
+
+    let (mut left, mut steps) = (h.hub.application(changes, Default::default()), 0);
+    while let Some(application) = left {
+        left = h.hub.apply_some(&mut h.world, application, || false, h.now);
+        steps += 1;
+        if left.is_some() {
+            assert_eq!(client.take(&mut h), [""; 0], "it is sent no part of a commit");
+        }
+        if steps == 2 {
+            assert!(h.hub.accept(other.id, &other.acceptance(EDS), h.now));
+            assert_eq!(other.take(&mut h), ["EDS e=2"], "others are served meanwhile");
+        }
+    }
+    assert!(steps > 6, "{steps}");
+    assert_eq!(client.drain(&mut h), ["CDS a=3 b=3 c=1 e=1 f=3 -d", "EDS a=3 b=3 c=1 d=1 e=2"]);
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use config::{ParseOptions, parse_documents};
 use envoy::types::ENDPOINTS;
+use model::xds::Resource;
 
 use super::*;
 use crate::ahead::Ahead;
+use crate::served_world::Changes;
 
 const CLUSTER_NAME: &str = "outbound|80||reviews.shop.svc.cluster.local";
 const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: { name: reviews, namespace: shop }\n\
@@ -66,11 +68,11 @@ fn beside_endpoint<T: Send>(
 fn commit_after_endpoint(core: &mut Core, received: &mut Received, long: Batch) {
     let start = Instant::now();
     let changes = beside_endpoint(core, received, |served| served.world.commit(long));
-    let changes = core.committed(changes.expect("no panic"), start);
+    let mut changes = core.committed(changes.expect("no panic"), start);
     let (later, lane) = core.catch_up(&mut inbox([])).expect("no panic");
     assert!(core.ahead.is_none() && lane.batch.is_none() && lane.since.is_some());
-    core.apply(changes, Default::default());
-    core.apply(later.expect("the endpoint is committed to the world"), Default::default());
+    changes.append(later.expect("the endpoint is committed to the world"));
+    core.apply(changes, Default::default(), &mut inbox([]));
     assert!(core.gathered.is_empty());
     core.served.world.check().expect("the world has all changes");
 }
@@ -119,4 +121,21 @@ fn endpoints_do_not_overtake_their_pods() {
     let mut relisted = Batch::new();
     relisted.replace(Default::default(), "".into(), Default::default());
     assert!(!Ahead::is_safe_during(&relisted));
+}
+
+#[test]
+fn clients_are_served_while_a_long_commit_is_applied() {
+    let (mut core, id, mut received) = client();
+    let resource = core.hub.resources(id, ENDPOINTS).pop().expect("the endpoints");
+    let proxy = core.hub.proxy(id).expect("connected").id.clone();
+    let cell = core.hub.cell(&proxy, ENDPOINTS, CLUSTER_NAME).expect("subscribed to");
+    let other = |number: usize| Resource::new(CLUSTER_NAME, number.to_le_bytes().to_vec());
+    let (reply, mut answer) = oneshot::channel();
+    let resources = (0..50_000).map(other).chain([resource]).map(|resource| (cell, Some(resource))).collect();
+    let changes = Changes { resources, ..Changes::default() };
+    core.apply(changes, Default::default(), &mut inbox([Message::Check(reply)]));
+    assert_eq!(answer.try_recv(), Ok(Ok(())), "the question was answered between two steps");
+    assert!(!has_response(&mut received), "nothing is sent before the last step");
+    rest(&mut core);
+    assert!(has_response(&mut received));
 }
