@@ -116,7 +116,12 @@ impl Clients<'_> {
                     Err(panic) => self.fail(id, panic),
                 }
             }
-            Message::Connect(_) | Message::Inspect(_) | Message::Check(_) | Message::End => return Some(message),
+            Message::Connect(_)
+            | Message::Inspect(_)
+            | Message::Look(_)
+            | Message::Fork(_)
+            | Message::Check(_)
+            | Message::End => return Some(message),
         }
         None
     }

@@ -10,6 +10,7 @@ use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use serde_json::{Value, json};
 
 use crate::core::Core;
+use crate::page_data::ProxyResources;
 
 /// The proxy that a client asks for.
 pub(crate) struct Wanted {
@@ -19,42 +20,14 @@ pub(crate) struct Wanted {
     pub(crate) namespace: Option<Arc<str>>,
 }
 
-/// A proxy's resources, still encoded.
-pub(crate) struct ProxyDump {
-    resources: Vec<(ResourceType, Vec<Resource>)>,
+/// The endpoints of a proxy as JSON.
+pub(crate) fn endpoints(of: ProxyResources) -> Value {
+    of.of(types::ENDPOINTS).iter().map(|resource| body(types::ENDPOINTS, resource)).collect()
 }
 
-/// Collects the resources of a proxy. `None` if no such proxy is connected.
-pub(crate) fn gather(core: &Core, wanted: &Wanted) -> Option<ProxyDump> {
-    let (stream, _) = proxy_of(core, wanted)?;
-    let mut resources: Vec<(ResourceType, Vec<Resource>)> =
-        core.hub.types().iter().map(|kind| (kind, core.hub.resources(stream, kind))).collect();
-    let hosts = core.hub.resources(stream, types::VIRTUAL_HOST);
-    for (_, tables) in resources.iter_mut().filter(|(kind, _)| *kind == types::ROUTE) {
-        tables.iter_mut().for_each(|table| *table = completed(table, &hosts));
-    }
-    Some(ProxyDump { resources })
-}
-
-/// The name table of a proxy; the inner value is `None` if its agent has not requested it. `None` if no such proxy is connected.
-pub(crate) fn names(core: &Core, wanted: &Wanted) -> Option<Option<Resource>> {
-    let (stream, _) = proxy_of(core, wanted)?;
-    Some(core.hub.resources(stream, types::NAME_TABLE).pop())
-}
-
-/// The endpoints of a proxy. `None` if no such proxy is connected.
-pub(crate) fn endpoints(core: &Core, wanted: &Wanted) -> Option<Vec<Resource>> {
-    let (stream, _) = proxy_of(core, wanted)?;
-    Some(core.hub.resources(stream, types::ENDPOINTS))
-}
-
-/// Endpoints as JSON.
-pub(crate) fn endpoints_json(endpoints: &[Resource]) -> Value {
-    endpoints.iter().map(|resource| body(types::ENDPOINTS, resource)).collect()
-}
-
-/// A name table as JSON.
-pub(crate) fn names_json(table: Option<&Resource>) -> Value {
+/// The name table of a proxy as JSON; empty if its agent has not requested it.
+pub(crate) fn names(of: ProxyResources) -> Value {
+    let table = of.of(types::NAME_TABLE).first();
     let decoded = table.map(|table| protos::json(types::NAME_TABLE.type_url, &table.body()));
     decoded.and_then(Result::ok).unwrap_or_else(|| json!({}))
 }
@@ -62,11 +35,10 @@ pub(crate) fn names_json(table: Option<&Resource>) -> Value {
 /// The stream and the facts of a proxy. An exact ID takes precedence over a partial match, and a later connection over earlier
 /// ones.
 pub(crate) fn proxy_of(core: &Core, wanted: &Wanted) -> Option<(xds::StreamId, Arc<Proxy>)> {
-    let mut statuses = core.hub.statuses();
-    statuses.retain(|s| wanted.namespace.as_ref().is_none_or(|namespace| *namespace == s.proxy.namespace));
-    let exact = statuses.iter().rev().find(|s| *s.proxy.id == *wanted.id);
-    let found = exact.or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(&*wanted.id)))?;
-    Some((found.id, found.proxy.clone()))
+    let may_see = |proxy: &Proxy| wanted.namespace.as_ref().is_none_or(|namespace| *namespace == proxy.namespace);
+    let found = core.hub.proxies().filter(|(_, proxy)| proxy.id.contains(&*wanted.id) && may_see(proxy));
+    let (id, proxy) = found.max_by_key(|(id, proxy)| (*proxy.id == *wanted.id, *id))?;
+    Some((id, proxy.clone()))
 }
 
 /// Adds the virtual hosts of a route table that were sent over VHDS.
@@ -80,15 +52,18 @@ fn completed(table: &Resource, hosts: &[Resource]) -> Resource {
     Resource::new(table.name().clone(), body)
 }
 
-impl ProxyDump {
-    pub(crate) fn into_json(self) -> Value {
-        json!({"configs": self.into_sections()})
-    }
+/// The dump.
+pub(crate) fn page(of: ProxyResources) -> Value {
+    json!({"configs": sections(of)})
+}
 
-    /// The sections of the dump, each with its type.
-    pub(crate) fn into_sections(self) -> Vec<Value> {
-        self.resources.iter().filter_map(|(kind, resources)| section(*kind, resources)).collect()
+/// The sections of the dump, each with its type.
+pub(crate) fn sections(mut of: ProxyResources) -> Vec<Value> {
+    let hosts = of.of(types::VIRTUAL_HOST).to_vec();
+    for (_, tables) in of.0.iter_mut().filter(|(kind, _)| *kind == types::ROUTE) {
+        tables.iter_mut().for_each(|table| *table = completed(table, &hosts));
     }
+    of.0.iter().filter_map(|(kind, resources)| section(*kind, resources)).collect()
 }
 
 fn section(kind: ResourceType, resources: &[Resource]) -> Option<Value> {

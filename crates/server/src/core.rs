@@ -56,11 +56,19 @@ pub(crate) enum Message {
     Request(StreamId, QueuedRequest),
     /// A stream has ended, for this reason.
     Disconnect(StreamId, String),
-    Inspect(Box<dyn FnOnce(&mut Core) + Send>),
+    /// A question that is answered when all earlier messages have had their effect.
+    Inspect(Look),
+    /// A question that is answered without a commit of changes that wait: for a further part of a long answer.
+    Look(Look),
+    /// Asks for a fork of the world in which all earlier messages have had their effect.
+    Fork(oneshot::Sender<World>),
     /// Asks whether the thread works.
     Check(oneshot::Sender<Health>),
     End,
 }
+
+/// Answers a question.
+pub(crate) type Look = Box<dyn FnOnce(&mut Core) + Send>;
 
 /// A proxy that connects.
 pub(crate) struct Connect {
@@ -217,17 +225,34 @@ impl Core {
             },
             Message::Disconnect(id, reason) => self.clients().disconnect(id, &reason),
             Message::Inspect(look) => {
-                self.connect_all();
-                let taken = self.gathered.take_all();
-                self.take_in(taken, inbox);
-                let begun = Instant::now();
-                let looked = catch_unwind(AssertUnwindSafe(|| look(self)));
-                self.contain("a debug page", looked);
-                self.counters.stalls.note(Step::Inspect, begun, String::new);
+                self.commit_all(inbox);
+                self.look(look);
+            }
+            Message::Look(look) => self.look(look),
+            Message::Fork(reply) => {
+                self.commit_all(inbox);
+                match self.beside(inbox, |served| served.world.fork()) {
+                    Ok(fork) => drop(reply.send(fork)),
+                    Err(panic) => self.contain::<()>("a fork of the world", Err(panic)),
+                }
             }
             Message::Check(reply) => drop(reply.send(self.repairs.health())),
             Message::End => self.ending = true,
         }
+    }
+
+    /// Connects all proxies and commits all changes that wait.
+    fn commit_all(&mut self, inbox: &mut Inbox) {
+        self.connect_all();
+        let taken = self.gathered.take_all();
+        self.take_in(taken, inbox);
+    }
+
+    fn look(&mut self, look: Look) {
+        let begun = Instant::now();
+        let looked = catch_unwind(AssertUnwindSafe(|| look(self)));
+        self.contain("a debug page", looked);
+        self.counters.stalls.note(Step::Inspect, begun, String::new);
     }
 
     /// The part of the state that is not the world.
@@ -397,4 +422,4 @@ mod beside;
 mod commits;
 mod requests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -5,10 +5,11 @@ use world::World;
 
 use crate::config_dump::{Wanted, proxy_of};
 use crate::core::Core;
+use crate::page_data::Streams;
 
 /// The connected proxies with their namespaces, addresses and labels.
-pub(crate) fn connections(core: &Core) -> Value {
-    let clients = core.hub.statuses().into_iter().map(|status| {
+pub(crate) fn connections(streams: &Streams) -> Value {
+    let clients = streams.statuses.iter().map(|status| {
         json!({
             "connectionId": format!("{}-{}", status.proxy.id, status.id.0),
             "proxy": &*status.proxy.id,

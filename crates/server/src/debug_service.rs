@@ -19,6 +19,7 @@ use xds::Rope;
 use crate::config_dump::{self, Wanted};
 use crate::grpc::{Down, Messages, Status};
 use crate::page_access::Access;
+use crate::page_data::{ProxyResources, Streams};
 use crate::pages::Pages;
 use crate::syncz;
 
@@ -110,8 +111,8 @@ impl DebugService {
         let type_url = request.type_url.clone();
         let resources = match &*type_url {
             PAGE => vec![Any { type_url: PAGE.to_owned(), value: self.page(names, access).await? }],
-            SYNCZ => packed(self.proxies(access).await?)?,
-            CONFIG_DUMP => packed(self.config_dump(names, access).await?)?,
+            SYNCZ => self.proxies(access).await?,
+            CONFIG_DUMP => self.config_dump(names, access).await?,
             other => {
                 let text = format!("there is no type {other}; the types are {PAGE}, {SYNCZ} and {CONFIG_DUMP}");
                 return Err(Status::new(Status::INVALID_ARGUMENT, text));
@@ -147,24 +148,30 @@ impl DebugService {
         Ok(response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default())
     }
 
-    async fn proxies(&self, access: &Access) -> Result<Vec<Value>, Status> {
+    async fn proxies(&self, access: &Access) -> Result<Vec<Any>, Status> {
         let namespace = access.namespace().cloned();
-        let clients = self.pages.world.inspect(move |core| syncz::clients(core, namespace.as_deref())).await;
-        clients.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))
+        let streams = Streams::gather(&self.pages.world).await;
+        let streams = streams.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))?;
+        converted(move || packed(syncz::clients(&streams, namespace.as_deref()))).await
     }
 
-    async fn config_dump(&self, names: &[String], access: &Access) -> Result<Vec<Value>, Status> {
+    async fn config_dump(&self, names: &[String], access: &Access) -> Result<Vec<Any>, Status> {
         let [name] = names else {
             return Err(Status::new(Status::INVALID_ARGUMENT, format!("a request for {CONFIG_DUMP} names one proxy")));
         };
         let wanted = Wanted { id: name.clone(), namespace: access.namespace().cloned() };
-        let dump = self.pages.world.inspect(move |core| config_dump::gather(core, &wanted)).await;
-        let dump = dump.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))?;
+        let resources = ProxyResources::gather(&self.pages.world, wanted, None).await;
+        let resources = resources.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))?;
         let missing = || Status::new(Status::NOT_FOUND, "Proxy not connected to this Pilot instance");
-        let dump = dump.ok_or_else(missing)?;
-        let sections = tokio::task::spawn_blocking(move || dump.into_sections()).await;
-        sections.map_err(|_| Status::new(Status::INTERNAL, "the dump failed; see the log"))
+        let resources = resources.ok_or_else(missing)?;
+        converted(move || packed(config_dump::sections(resources))).await
     }
+}
+
+/// Converts what was gathered, which can take long.
+async fn converted(convert: impl FnOnce() -> Result<Vec<Any>, Status> + Send + 'static) -> Result<Vec<Any>, Status> {
+    let failed = |_| Status::new(Status::INTERNAL, "the page failed; see the log");
+    tokio::task::spawn_blocking(convert).await.map_err(failed)?
 }
 
 /// Messages in JSON that have their type in `@type`, packed.

@@ -43,6 +43,7 @@ mod mcp;
 mod metrics;
 mod pace;
 mod page_access;
+mod page_data;
 mod pages;
 mod peer;
 mod per_address;

@@ -158,6 +158,7 @@ impl Server {
             serving_status: ServingStatus::default(),
             version: options.version.clone().into(),
             recomputing: Arc::default(),
+            showing: Arc::default(),
         };
         let (awaited, serving_status) = (pages.awaited.clone(), pages.serving_status.clone());
         let configuration = configuration.map(|configuration| Service { configuration, stopped: stopped.clone() });

@@ -163,6 +163,7 @@ mod tests {
             serving_status: ServingStatus::default(),
             version: "test".into(),
             recomputing: Arc::default(),
+            showing: Arc::default(),
         };
         let guard = guard(PageAccess::Namespaces(Arc::default()));
         let status = async |path: &str, access: Access| {

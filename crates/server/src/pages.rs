@@ -5,15 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use envoy::types;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
+use model::xds::ResourceType;
 use serde_json::Value;
+use world::World;
 
 use crate::config_dump::Wanted;
 use crate::core::Core;
 use crate::metrics::{Metric, Snapshot};
 use crate::page_access::Access;
-use crate::world_handle::WorldHandle;
+use crate::page_data::{Objects, ProxyResources, Streams};
+use crate::world_handle::{Closed, WorldHandle};
 use crate::{config_dump, debug, syncz};
 
 /// The data of the pages.
@@ -26,6 +30,8 @@ pub(crate) struct Pages {
     pub(crate) version: Arc<str>,
     /// Held while `/debug/recompute` works.
     pub(crate) recomputing: Arc<tokio::sync::Mutex<()>>,
+    /// Held while another fork of the world is shown.
+    pub(crate) showing: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Shown by `/ready` during a shutdown.
@@ -121,18 +127,31 @@ struct DebugPage {
     content: Content,
 }
 
-/// The content of a debug page.
+/// The content of a debug page. The world's thread only collects it; it is converted to JSON on another thread.
 enum Content {
-    World(fn(&Core) -> Value),
-    /// For the proxy in the query; none if it is not connected. The world thread only collects the bytes; they are
-    /// converted to JSON on another thread.
-    Proxy(fn(&Core, &Wanted) -> Option<Conversion>),
+    /// Of a fork of the world, one page at a time.
+    World(fn(&World) -> Value),
+    Streams(fn(&Streams) -> Value),
+    Objects,
+    /// About the proxy in the query.
+    Proxy(OfProxy),
     Clusters,
-    /// Recomputes a fork of the world on another thread, one at a time.
+    /// Recomputes a fork of the world, one at a time.
     Recompute,
 }
 
+/// The content of a page about one proxy.
+enum OfProxy {
+    /// Its resources of a type, or of all.
+    Resources(Option<ResourceType>, fn(ProxyResources) -> Value),
+    /// `None` if it is not connected.
+    Small(fn(&Core, &Wanted) -> Option<Value>),
+}
+
 type Conversion = Box<dyn FnOnce() -> Value + Send>;
+
+/// What converts the data of a page, or the reason for which there are none.
+type Gathered = Result<Conversion, (StatusCode, &'static str)>;
 
 /// The pages that clients with an identity may read for proxies of their own namespace.
 const OWN_PAGES: [&str; 3] = ["config_dump", "edsz", "ndsz"];
@@ -141,49 +160,41 @@ const DEBUG_PAGES: [DebugPage; 14] = [
     page(
         "syncz",
         "The sync status of each connected proxy: resources sent, ACKs and NACKs",
-        Content::World(syncz::page),
+        Content::Streams(syncz::page),
     ),
     page(
         "config_dump",
         "The configuration of one proxy, in the form of Envoy's config dump (?proxyID=POD.NAMESPACE)",
-        Content::Proxy(|core, wanted| convert(config_dump::gather(core, wanted)?, config_dump::ProxyDump::into_json)),
+        Content::Proxy(OfProxy::Resources(None, config_dump::page)),
     ),
     page(
         "ndsz",
         "The DNS name table of one proxy's agent (?proxyID=POD.NAMESPACE)",
-        Content::Proxy(|core, wanted| {
-            convert(config_dump::names(core, wanted)?, |table| config_dump::names_json(table.as_ref()))
-        }),
+        Content::Proxy(OfProxy::Resources(Some(types::NAME_TABLE), config_dump::names)),
     ),
     page(
         "edsz",
         "The endpoints of one proxy (?proxyID=POD.NAMESPACE)",
-        Content::Proxy(|core, wanted| {
-            convert(config_dump::endpoints(core, wanted)?, |endpoints| config_dump::endpoints_json(&endpoints))
-        }),
+        Content::Proxy(OfProxy::Resources(Some(types::ENDPOINTS), config_dump::endpoints)),
     ),
     page(
         "proxyconfigz",
         "The effective ProxyConfig and mTLS mode of one proxy's workload, and ProxyConfigs without effect \
          (?proxyID=POD.NAMESPACE)",
-        Content::Proxy(|core, wanted| convert(debug::proxy_config(core, wanted)?, |page| page)),
+        Content::Proxy(OfProxy::Small(debug::proxy_config)),
     ),
-    page("connections", "Connected proxies", Content::World(debug::connections)),
-    page("configz", "All configuration objects", Content::World(|core| core.served.world.configz())),
+    page("connections", "Connected proxies", Content::Streams(debug::connections)),
+    page("configz", "All configuration objects", Content::World(World::configz)),
     page(
         "objectz",
         "The status of each configuration object: whether it is accepted, and how many proxies acknowledged it",
-        Content::World(|core| core.tracker.page()),
+        Content::Objects,
     ),
-    page("registryz", "All services", Content::World(|core| core.served.world.registryz())),
-    page("endpointz", "The endpoints of each service", Content::World(|core| core.served.world.endpointz())),
+    page("registryz", "All services", Content::World(World::registryz)),
+    page("endpointz", "The endpoints of each service", Content::World(World::endpointz)),
     page("clusterz", "The clusters that are read, and whether each is synced", Content::Clusters),
-    page("mesh", "The mesh configuration", Content::World(|core| core.served.world.mesh())),
-    page(
-        "worldz",
-        "The number of cells, reads and runs of each rule",
-        Content::World(|core| core.served.world.worldz()),
-    ),
+    page("mesh", "The mesh configuration", Content::World(World::mesh)),
+    page("worldz", "The number of cells, reads and runs of each rule", Content::World(World::worldz)),
     page(
         "recompute",
         "Recomputes everything and reports whether the result equals the served state",
@@ -193,10 +204,6 @@ const DEBUG_PAGES: [DebugPage; 14] = [
 
 const fn page(name: &'static str, description: &'static str, content: Content) -> DebugPage {
     DebugPage { name, description, content }
-}
-
-fn convert<T: Send + 'static>(gathered: T, to_json: fn(T) -> Value) -> Option<Conversion> {
-    Some(Box::new(move || to_json(gathered)))
 }
 
 impl Pages {
@@ -241,60 +248,85 @@ impl Pages {
     }
 
     async fn debug(&self, name: &str, query: &str, access: &Access) -> Response<Full<Bytes>> {
-        let content = match DEBUG_PAGES.into_iter().find(|page| page.name == name).map(|page| page.content) {
-            Some(Content::World(look)) => self.world.inspect(move |core| look(core)).await,
-            Some(Content::Recompute) => return self.recompute().await,
-            Some(Content::Clusters) => Ok(self.serving_status.clusters()),
-            Some(Content::Proxy(gather)) => return self.of_proxy(query, gather, access).await,
-            None => return text(StatusCode::NOT_FOUND, "no such page; see /debug for a list\n"),
+        let Some(page) = DEBUG_PAGES.into_iter().find(|page| page.name == name) else {
+            return text(StatusCode::NOT_FOUND, "no such page; see /debug for a list\n");
         };
-        match content {
-            Ok(value) => json(&value),
-            Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
-        }
-    }
-
-    async fn recompute(&self) -> Response<Full<Bytes>> {
-        let Ok(running) = self.recomputing.clone().try_lock_owned() else {
-            return text(StatusCode::TOO_MANY_REQUESTS, "another recomputation is running; try again later\n");
-        };
-        let fork = match self.world.inspect(|core| core.served.world.fork()).await {
-            Ok(fork) => fork,
+        let convert = match self.gather(page.content, query, access).await {
+            Ok(Ok(convert)) => convert,
+            Ok(Err((status, why))) => return text(status, why),
             Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
         };
-        // Continues if the client disconnects, so that the lock is held until the end.
-        let compared = tokio::task::spawn_blocking(move || {
-            let page = debug::recompute(&fork);
-            drop(running);
-            page
-        });
-        match compared.await {
-            Ok(page) => json(&page),
-            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the recomputation failed; see the log\n"),
+        // Continues if the client disconnects, so that what it holds is released in the end.
+        match tokio::task::spawn_blocking(move || json(&convert())).await {
+            Ok(response) => response,
+            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the page failed; see the log\n"),
         }
     }
 
-    async fn of_proxy(
-        &self,
-        query: &str,
-        gather: fn(&Core, &Wanted) -> Option<Conversion>,
-        access: &Access,
-    ) -> Response<Full<Bytes>> {
-        let Some(id) = parameter(query, "proxyID").or_else(|| parameter(query, "proxy_id")) else {
-            return text(StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string\n");
-        };
-        let wanted = Wanted { id, namespace: access.namespace().cloned() };
-        match self.world.inspect(move |core| gather(core, &wanted)).await {
-            Ok(Some(convert)) => match tokio::task::spawn_blocking(convert).await {
-                Ok(value) => json(&value),
-                Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the dump failed; see the log\n"),
+    /// Collects the data of a page, or says why there are none.
+    async fn gather(&self, content: Content, query: &str, access: &Access) -> Result<Gathered, Closed> {
+        let convert: Conversion = match content {
+            Content::World(show) => {
+                let turn = self.showing.clone().lock_owned().await;
+                self.of_fork(show, turn).await?
+            }
+            Content::Recompute => match self.recomputing.clone().try_lock_owned() {
+                Ok(turn) => self.of_fork(debug::recompute, turn).await?,
+                Err(_) => {
+                    let why = "another recomputation is running; try again later\n";
+                    return Ok(Err((StatusCode::TOO_MANY_REQUESTS, why)));
+                }
             },
-            Ok(None) => text(
-                StatusCode::NOT_FOUND,
-                "Proxy not connected to this Pilot instance. It may be connected to another instance.\n",
-            ),
-            Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
-        }
+            Content::Streams(show) => {
+                let streams = Streams::gather(&self.world).await?;
+                Box::new(move || show(&streams))
+            }
+            Content::Objects => {
+                let objects = Objects::gather(&self.world).await?;
+                Box::new(move || objects.into_json())
+            }
+            Content::Clusters => {
+                let clusters = self.serving_status.clusters();
+                Box::new(move || clusters)
+            }
+            Content::Proxy(of) => {
+                let Some(id) = parameter(query, "proxyID").or_else(|| parameter(query, "proxy_id")) else {
+                    return Ok(Err((StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string\n")));
+                };
+                let wanted = Wanted { id, namespace: access.namespace().cloned() };
+                let unknown = "Proxy not connected to this Pilot instance. It may be connected to another instance.\n";
+                return Ok(self.of_proxy(of, wanted).await?.ok_or((StatusCode::NOT_FOUND, unknown)));
+            }
+        };
+        Ok(Ok(convert))
+    }
+
+    /// Shows a fork of the world, and holds `turn` until then.
+    async fn of_fork(
+        &self,
+        show: fn(&World) -> Value,
+        turn: tokio::sync::OwnedMutexGuard<()>,
+    ) -> Result<Conversion, Closed> {
+        let fork = self.world.fork().await?;
+        Ok(Box::new(move || {
+            let page = show(&fork);
+            drop((fork, turn));
+            page
+        }))
+    }
+
+    /// Collects the data of a page about one proxy. `None` if it is not connected.
+    async fn of_proxy(&self, of: OfProxy, wanted: Wanted) -> Result<Option<Conversion>, Closed> {
+        Ok(match of {
+            OfProxy::Resources(only, show) => {
+                let resources = ProxyResources::gather(&self.world, wanted, only).await?;
+                resources.map(|resources| -> Conversion { Box::new(move || show(resources)) })
+            }
+            OfProxy::Small(look) => {
+                let page = self.world.inspect(move |core| look(core, &wanted)).await?;
+                page.map(|page| -> Conversion { Box::new(move || page) })
+            }
+        })
     }
 }
 

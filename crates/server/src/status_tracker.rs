@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use config::{Kind, ObjectKey, Observed};
 use flow::CellId;
-use serde_json::{Map, Value};
 use status::{
     CountRequest, Counts, Elapsed, Intent, KubeStatus, Nack, Now, Planner, ProxyActivity, Settings, SkippedPatch,
     Status, Truth,
@@ -180,24 +179,10 @@ impl StatusTracker {
         Some(self.blocked.map_or(next, |blocked| next.max(blocked)))
     }
 
-    /// All objects with their status (`/debug/objectz`).
-    pub(crate) fn page(&self) -> Value {
-        let objects = self.planner.reports().map(|report| {
-            let mut object = Map::new();
-            object.insert("kind".into(), report.key.kind.name().into());
-            object.insert("namespace".into(), (*report.key.namespace).into());
-            object.insert("name".into(), (*report.key.name).into());
-            let status = report.status.map_or(Value::Null, Status::to_json);
-            object.insert("status".into(), status);
-            Value::Object(object)
-        });
-        objects.collect()
-    }
-
     /// The numbers for metrics.
     pub(crate) fn numbers(&self) -> TrackerStats {
         let (mut rejected, mut problems) = (0, BTreeMap::new());
-        for report in self.planner.reports() {
+        for report in self.planner.reports(None) {
             let Some(status) = report.status else { continue };
             rejected += usize::from(status.proxies.counts.rejected > 0);
             for condition in problems_of(status) {

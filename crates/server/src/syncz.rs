@@ -5,22 +5,19 @@ use serde_json::{Map, Value, json};
 use xds::{StreamStatus, WatchStatus};
 
 use crate::clock::Clock;
-use crate::core::Core;
+use crate::page_data::Streams;
 
 /// The page in Istio's form (`SyncStatus`), with the error messages of NACKs.
-pub(crate) fn page(core: &Core) -> Value {
-    let clock = Clock::new(core.started);
-    Value::Array(core.hub.statuses().iter().map(|status| proxy(status, &clock)).collect())
+pub(crate) fn page(Streams { statuses, clock }: &Streams) -> Value {
+    statuses.iter().map(|status| proxy(status, clock)).collect()
 }
 
 /// The connected proxies of a namespace, or of all, as Envoy's `ClientConfig`s, each with its type: the form that
 /// `istioctl proxy-status` reads.
-pub(crate) fn clients(core: &Core, namespace: Option<&str>) -> Vec<Value> {
-    let clock = Clock::new(core.started);
-    let statuses = core.hub.statuses();
+pub(crate) fn clients(Streams { statuses, clock }: &Streams, namespace: Option<&str>) -> Vec<Value> {
     let shown =
         statuses.iter().filter(|status| namespace.is_none_or(|namespace| *namespace == *status.proxy.namespace));
-    shown.map(|status| client(status, &clock)).collect()
+    shown.map(|status| client(status, clock)).collect()
 }
 
 fn client(status: &StreamStatus, clock: &Clock) -> Value {

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
 use xds::Limits;
 
-use crate::core::{Core, Message};
+use crate::core::{Core, Look, Message};
 use crate::inbox::Inbox;
 use crate::mcp::Configuration;
 use crate::pace::Pace;
@@ -188,14 +188,36 @@ impl WorldHandle {
         }
     }
 
-    /// Runs a function on the thread, after all earlier messages.
+    /// Runs a function on the thread, when all earlier messages have had their effect. It holds up all else.
     pub(crate) async fn inspect<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Core) -> T + Send + 'static,
     ) -> Result<T, Closed> {
+        self.ask(Message::Inspect, look).await
+    }
+
+    /// The same, but changes may wait for their commit.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Core) -> T + Send + 'static,
+    ) -> Result<T, Closed> {
+        self.ask(Message::Look, look).await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        message: fn(Look) -> Message,
+        look: impl FnOnce(&mut Core) -> T + Send + 'static,
+    ) -> Result<T, Closed> {
         let (reply, answer) = oneshot::channel();
-        let look = Box::new(move |core: &mut Core| drop(reply.send(look(core))));
-        self.send(Message::Inspect(look)).await?;
+        self.send(message(Box::new(move |core| drop(reply.send(look(core)))))).await?;
+        answer.await.map_err(|_| Closed)
+    }
+
+    /// A fork of the world in which all earlier messages have had their effect.
+    pub(crate) async fn fork(&self) -> Result<World, Closed> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Fork(reply)).await?;
         answer.await.map_err(|_| Closed)
     }
 }

@@ -3,6 +3,7 @@
 mod replica_counts;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use config::{Diagnostic, Kind, ObjectKey, Observed, Timestamp};
@@ -313,9 +314,11 @@ impl Planner {
         Some(self.flushed.map_or(next, |at| next.max(at + self.settings.floor)))
     }
 
-    /// All objects, by key.
-    pub fn reports(&self) -> impl Iterator<Item = Report<'_>> {
-        self.objects.iter().map(|(key, record)| Report { key, status: record.current.as_ref() })
+    /// All objects, by key, or those with greater keys than this one.
+    pub fn reports(&self, after: Option<&ObjectKey>) -> impl Iterator<Item = Report<'_>> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let objects = self.objects.range((start, Bound::Unbounded));
+        objects.map(|(key, record)| Report { key, status: record.current.as_ref() })
     }
 
     /// The number of objects, of those that some proxy has not acknowledged yet, and of those that wait to be counted.

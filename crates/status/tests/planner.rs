@@ -281,7 +281,7 @@ fn only_the_leader_writes_and_a_new_leader_writes_what_differs() {
         bench.after(100);
     }
     assert_eq!(bench.written(), [""; 0]);
-    let states: Vec<_> = bench.planner.reports().map(|r| r.status.cloned().unwrap()).collect();
+    let states: Vec<_> = bench.planner.reports(None).map(|r| r.status.cloned().unwrap()).collect();
     assert_eq!(states.len(), 2);
     // Another leader wrote `a`.
     bench.saw(Observed { status: Some(states[0].to_json()), ..subject("a", 1) });

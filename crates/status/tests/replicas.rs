@@ -78,7 +78,7 @@ impl Replica {
     }
 
     fn proxies(&self, name: &str) -> Proxies {
-        let mut reports = self.planner.reports();
+        let mut reports = self.planner.reports(None);
         let found = reports.find(|report| *report.key == key(name)).unwrap();
         found.status.unwrap().proxies.clone()
     }

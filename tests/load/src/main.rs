@@ -61,7 +61,7 @@ struct Arguments {
     #[arg(long, value_name = "PATH")]
     rutter: Option<PathBuf>,
     /// A page to put the table into, such as docs/performance.md
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["many", "soak"])]
     write: Option<PathBuf>,
     /// More flags for the control plane, after `--`
     #[arg(last = true)]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use test_harness::run::{Control, Protocol};
 
 use crate::certificates::{self, Issuer};
@@ -31,7 +31,7 @@ const STREAM: Duration = Duration::from_millis(4500);
 /// The service whose AuthorizationPolicy changes.
 const GUARDED: usize = 1;
 /// The control plane looks for what a proxy rejects among so many resources (`xds::Limits::suspects`).
-const SUSPECTS: usize = 16_384;
+const SUSPECTS: usize = 12_288;
 /// The number of pods that are added to measure the memory of one.
 const PODS: usize = 20_000;
 
@@ -123,6 +123,7 @@ async fn measure(control: &mut Control, mesh: &Mesh, issuer: Option<Arc<Issuer>>
         refusal(&mut fleet, report).await?;
     }
     particular(&mut fleet, report).await?;
+    report.rows.push(pages(control, &fleet).await?);
     if plan.protocol == Protocol::Delta {
         eprintln!("restarting the control plane");
         let row = restart(control, &mut fleet, report, None).await?;
@@ -289,6 +290,22 @@ async fn particular(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
         report.rows.push(fleet.measure(whom, work, async |_| edit.make(mesh, size, ROUNDS).await).await?);
     }
     Ok(())
+}
+
+/// Measures the debug pages that grow with the mesh. Meanwhile, proxies must be served.
+async fn pages(control: &Control, fleet: &Fleet<'_>) -> Result<Measured> {
+    let workload = fleet.mesh.workload(0);
+    let dump = format!("config_dump?proxyID={}.{}", workload.name, workload.namespace);
+    let pages = ["syncz", "connections", "objectz", "configz", "registryz", "endpointz", &dump];
+    let work = "seven debug pages: all proxies, objects, services and endpoints, and what one proxy has";
+    eprintln!("{work}");
+    let (begin, used, mut bytes) = (Instant::now(), Spent::by(fleet.pid)?, 0);
+    for page in pages {
+        let answer = control.debug(&format!("/debug/{page}")).await.map_err(anyhow::Error::from_boxed)?;
+        ensure!(answer.status.is_success(), "/debug/{page}: {}", answer.status);
+        bytes += answer.body.len() as u64;
+    }
+    Ok(Measured { bytes, ..Measured::quiet(work, begin.elapsed(), Spent::by(fleet.pid)?.since(&used)) })
 }
 
 /// The resident memory when the control plane has dropped what it kept for other proxies that may connect.

@@ -22,7 +22,7 @@ use crate::world_handle::down_queue;
 
 mod ahead;
 
-type Received = mpsc::Receiver<Down>;
+pub(crate) type Received = mpsc::Receiver<Down>;
 
 /// The number of served types.
 const TYPES: usize = 9;
@@ -106,9 +106,9 @@ fn rest(core: &mut Core) {
 }
 
 /// A message by which a proxy connects, its responses, and whether it is admitted.
-fn connecting(number: usize) -> (Message, (Received, oneshot::Receiver<Result<StreamId, Status>>)) {
-    let node =
-        Node { id: format!("sidecar~10.0.0.{number}~pod-{number}.shop~shop.svc.cluster.local"), ..Node::default() };
+pub(crate) fn connecting(number: usize) -> (Message, (Received, oneshot::Receiver<Result<StreamId, Status>>)) {
+    let ip = format!("10.0.{}.{}", number / 256, number % 256);
+    let node = Node { id: format!("sidecar~{ip}~pod-{number}.shop~shop.svc.cluster.local"), ..Node::default() };
     let proxy = Box::new(envoy::parse_node(&node).expect("a sidecar"));
     let ((down, received), (reply, answer)) = (mpsc::channel(down_queue(TYPES)), oneshot::channel());
     (Message::Connect(Connect { proxy, variant: Variant::Delta, down, reply }), (received, answer))
