@@ -13,9 +13,9 @@ use crate::run::root;
 /// benchmarks.
 ///
 /// A feature that needs more raises the limit in the same commit; the ceiling is 100,000, which is exceeded until something else is
-/// simplified. The work on scale has added 5,000, HTTP/2 for discovery 1,350, EnvoyFilters over VHDS 300, the certificate authority 2,100, injection 5,200, installation 1,000, registration 1,200,
+/// simplified. The work on scale has added 5,100, HTTP/2 for discovery 1,350, EnvoyFilters over VHDS 300, the certificate authority 2,100, injection 5,200, installation 1,000, registration 1,200,
 /// the Gateway API 12,800, the conversion to it 3,400, gateways on one machine 1,500.
-const PRODUCT_LINES: usize = 123_650;
+const PRODUCT_LINES: usize = 123_750;
 /// The most code lines that the agent and the CNI plugin may have.
 const AGENT_LINES: usize = 14_300;
 /// The crates of the agent and the CNI plugin.

@@ -135,7 +135,7 @@ impl Core {
         if self.repairs.has_failed() {
             return hub.has_woken();
         }
-        let hub_is_busy = hub.has_woken() || hub.has_moving() || hub.has_unused();
+        let hub_is_busy = hub.has_woken() || hub.has_moving() || hub.has_unused() || self.tracker.has_observed();
         hub_is_busy || self.served.world.has_unused() || !streams.partial.is_empty() || !streams.leaving.is_empty()
     }
 
@@ -389,6 +389,12 @@ impl Core {
             return;
         }
         let (now, begun) = (self.now(), Instant::now());
+        if self.tracker.has_observed() {
+            let observed = catch_unwind(AssertUnwindSafe(|| self.tracker.observe_some(&mut self.served, now)));
+            self.contain("observed objects", observed);
+            self.counters.stalls.note(Step::Count, begun, || "observed objects".to_owned());
+            return;
+        }
         self.tracker.conflict(&std::mem::take(&mut self.served.conflicts), now);
         let tracked = catch_unwind(AssertUnwindSafe(|| {
             self.tracker.turn(&self.served, &mut self.hub, now);

@@ -45,6 +45,7 @@ impl Objects {
     pub(crate) async fn gather(world: &WorldHandle) -> Result<Objects, Closed> {
         let mut all: Vec<(ObjectKey, Option<Status>)> = Vec::new();
         world.inspect(|_| ()).await?;
+        while world.look(|core| core.tracker.has_observed()).await? {}
         loop {
             let last = all.last().map(|(key, _)| key.clone());
             let part = move |core: &mut Core| {

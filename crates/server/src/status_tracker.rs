@@ -5,7 +5,7 @@
 //! sends changed statuses into a bounded channel. xDS never waits for this: nothing is counted while the channel is
 //! full, and counting stops when its time is used up.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque, btree_map};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ pub type Observations = BTreeMap<ObjectKey, Option<Observed>>;
 /// Connects the planner to the world and the hub.
 pub(crate) struct StatusTracker {
     pub(crate) planner: Planner,
+    /// Reports of sources that are not applied yet, with the epochs of their commits.
+    observed: VecDeque<(u64, btree_map::IntoIter<ObjectKey, Option<Observed>>)>,
     /// The objects whose conflicts or standings are watched.
     watched: BTreeMap<ObjectKey, Vec<CellId>>,
     /// Notified when there are counts to publish.
@@ -51,6 +53,7 @@ impl StatusTracker {
     pub(crate) fn new(started: Instant) -> StatusTracker {
         StatusTracker {
             planner: Planner::new(Settings::default()),
+            observed: VecDeque::new(),
             watched: BTreeMap::new(),
             unpublished: Arc::default(),
             out: None,
@@ -70,20 +73,50 @@ impl StatusTracker {
         receiver
     }
 
-    /// Applies reports of sources; `epoch` is that of the commit that they came with.
-    pub(crate) fn observe(&mut self, observed: Observations, served: &mut ServedWorld, epoch: u64, now: Elapsed) {
-        for (key, observed) in observed {
-            match observed {
-                Some(observed) if status::has_status(key.kind) => {
-                    self.planner.saw(observed, epoch, now);
-                    self.watch(key, served, now);
-                }
-                Some(_) if key.kind == Kind::MeshConfig => self.watch(key, served, now),
-                Some(_) => {}
-                None => {
-                    self.planner.gone(&key);
-                    self.watched.remove(&key).into_iter().flatten().for_each(|cell| served.world.close(cell));
-                }
+    /// Adds reports of sources; `epoch` is that of the commit that they came with. They are applied by
+    /// [`StatusTracker::observe_some`].
+    pub(crate) fn observe(&mut self, observed: Observations, epoch: u64) {
+        if !observed.is_empty() {
+            self.observed.push_back((epoch, observed.into_iter()));
+        }
+    }
+
+    /// Whether reports are to be applied.
+    pub(crate) fn has_observed(&self) -> bool {
+        !self.observed.is_empty()
+    }
+
+    /// Applies reports of sources, as many as time allows.
+    pub(crate) fn observe_some(&mut self, served: &mut ServedWorld, now: Elapsed) {
+        let begun = Instant::now();
+        while begun.elapsed() < TURN
+            && let Some((epoch, observed)) = self.observed.front_mut()
+        {
+            let epoch = *epoch;
+            match observed.next() {
+                Some((key, observed)) => self.observe_one(key, observed, served, (epoch, now)),
+                None => drop(self.observed.pop_front()),
+            }
+        }
+    }
+
+    fn observe_one(
+        &mut self,
+        key: ObjectKey,
+        observed: Option<Observed>,
+        served: &mut ServedWorld,
+        (epoch, now): (u64, Elapsed),
+    ) {
+        match observed {
+            Some(observed) if status::has_status(key.kind) => {
+                self.planner.saw(observed, epoch, now);
+                self.watch(key, served, now);
+            }
+            Some(_) if key.kind == Kind::MeshConfig => self.watch(key, served, now),
+            Some(_) => {}
+            None => {
+                self.planner.gone(&key);
+                self.watched.remove(&key).into_iter().flatten().for_each(|cell| served.world.close(cell));
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The planner: decides which objects are counted and which statuses are written.
 
+mod passes;
 mod replica_counts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::replicas::{ReplicaCounts, Replicas};
 use crate::status::{Counts, Status, Truth};
 use crate::subject::{Problems, Verdict};
 use crate::{Elapsed, Settings, kube};
+use passes::{Pass, Reason};
 
 /// A stored status that differs from ours counts as written by another client only after this time: before, it may be
 /// an outdated read.
@@ -93,6 +95,7 @@ pub struct Planner {
     /// The time for which they are scheduled.
     idle_look: Option<Elapsed>,
     news: ProxyActivity,
+    passes: VecDeque<Pass>,
     flushed: Option<Elapsed>,
     swept: Option<Elapsed>,
     /// The time at which all objects are recounted because proxies connected or disconnected.
@@ -140,6 +143,7 @@ impl Planner {
             idle: BTreeSet::new(),
             idle_look: None,
             news: ProxyActivity::default(),
+            passes: VecDeque::new(),
             flushed: None,
             swept: None,
             sweep: None,
@@ -259,13 +263,7 @@ impl Planner {
             _ => {}
         }
         if leading && before.is_none() {
-            let differs = |record: &&Record| match (&record.current, &record.stored) {
-                (Some(current), Some(stored)) => !current.says_the_same(stored),
-                _ => true,
-            };
-            let all = self.objects.iter().filter(|(_, record)| record.scope == scope && differs(record));
-            let keys: Vec<ObjectKey> = all.map(|(key, _)| key.clone()).collect();
-            keys.iter().for_each(|key| self.look(key, now));
+            self.begin_pass(Reason::Lead(scope));
         }
     }
 
@@ -281,12 +279,12 @@ impl Planner {
         if self.flushed.is_some_and(|at| now < at + self.settings.floor) {
             return Vec::new();
         }
-        self.take_news(now);
+        self.take_answers();
         if self.sweep.is_some_and(|at| at <= now) {
             (self.sweep, self.swept) = (None, Some(now));
-            let keys: Vec<ObjectKey> = self.objects.keys().cloned().collect();
-            keys.iter().for_each(|key| self.look(key, now));
+            self.begin_pass(Reason::Members);
         }
+        self.examine_some(now);
         let mut asks = Vec::new();
         while asks.len() < self.settings.batch
             && let Some(key) = self.queue.pop(now)
@@ -309,7 +307,8 @@ impl Planner {
 
     /// The next time at which [`Planner::due`] returns objects, if any.
     pub fn deadline(&self) -> Option<Elapsed> {
-        let at_once = (self.news.answered || self.news.rejected).then_some(Elapsed::ZERO);
+        let is_busy = self.news.answered || self.news.rejected || !self.passes.is_empty();
+        let at_once = is_busy.then_some(Elapsed::ZERO);
         let next = [at_once, self.queue.next(), self.sweep].into_iter().flatten().min()?;
         Some(self.flushed.map_or(next, |at| next.max(at + self.settings.floor)))
     }
@@ -326,25 +325,6 @@ impl Planner {
         [("objects", self.objects.len()), ("unsettled", self.open.len()), ("waiting", self.queue.len())]
     }
 
-    fn take_news(&mut self, now: Elapsed) {
-        let news = std::mem::take(&mut self.news);
-        if !news.answered && !news.rejected {
-            return;
-        }
-        let keys: Vec<ObjectKey> = self.open.iter().cloned().collect();
-        for key in keys {
-            let Some(record) = self.objects.get_mut(&key) else {
-                continue;
-            };
-            if news.rejected {
-                record.patience = Elapsed::ZERO;
-            }
-            let at = record.looked.map_or(now, |looked| now.max(looked + record.patience));
-            self.look(&key, at);
-        }
-    }
-
-    /// Schedules an object for this time, or for when it may be written again if that is later.
     fn look(&mut self, key: &ObjectKey, at: Elapsed) {
         let written = self.objects.get(key).and_then(|record| record.written);
         let allowed = written.map_or(at, |written| at.max(written + self.settings.interval));

@@ -292,6 +292,30 @@ fn only_the_leader_writes_and_a_new_leader_writes_what_differs() {
 }
 
 #[test]
+fn many_objects_are_examined_a_part_at_a_time() {
+    const COUNT: usize = 3000;
+    let waiting = |bench: &Bench| bench.planner.sizes()[2].1;
+    let mut bench = Bench::new(true);
+    for number in 0..COUNT {
+        bench.planner.saw(subject(&number.to_string(), 1), 7, bench.now);
+    }
+    bench.after(200_000);
+    assert_eq!((waiting(&bench), bench.written.len()), (0, COUNT));
+    // All have other counts now: a proxy connected.
+    bench.counts = (0..COUNT).map(|number| (key(&number.to_string()), counts(1, 0, 0))).collect();
+    bench.planner.proxies_changed(ProxyActivity { members: true, ..ProxyActivity::default() }, bench.now);
+    let mut parts = 0;
+    while bench.written.len() < 2 * COUNT {
+        let before = waiting(&bench);
+        bench.now = bench.now.max(bench.planner.deadline().expect("objects are left"));
+        bench.flush();
+        assert!(waiting(&bench) < before + 1024, "{before} {}", waiting(&bench));
+        parts += usize::from(waiting(&bench) > before);
+    }
+    assert_eq!(parts, 3);
+}
+
+#[test]
 fn after_a_restart_proxies_have_time_to_reconnect() {
     let written = {
         let mut bench = Bench::new(true);

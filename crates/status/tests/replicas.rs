@@ -97,7 +97,9 @@ fn counts_of_other_replicas_are_added_and_removed_with_them() {
     assert_eq!(leader.proxies("x").counts, running(3));
     assert_eq!(peer.publish_to(&mut leader, &mut now), 0, "nothing changed");
 
-    leader.planner.replica_removed("b", now);
+    for key in leader.planner.replica_removed("b") {
+        leader.planner.again(&key, now);
+    }
     leader.settle(&mut now);
     assert_eq!(leader.proxies("x").counts, running(1));
 }

@@ -15,7 +15,7 @@ use crate::fleet::{Fleet, Whom};
 use crate::mesh::{Location, Mesh};
 use crate::objects::Size;
 use crate::probe::{self, Usage};
-use crate::process::{idle, pid_of, stalls, started, with_log};
+use crate::process::{PAGES, idle, pid_of, read_pages, stalls, started, with_log};
 use crate::report::{Stall, shown, size};
 
 /// The mesh beside the objects.
@@ -315,6 +315,7 @@ async fn run(control: &Control, mesh: &Mesh, kind: Kind, count: usize) -> Result
         idle(pid).await?;
     }
     fleet.check()?;
+    read_pages(control, PAGES).await?;
     let median = |mut times: Vec<Duration>| {
         times.sort_unstable();
         times[times.len() / 2]

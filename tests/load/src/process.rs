@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use test_harness::run::Control;
 
 use crate::probe::Usage;
@@ -13,6 +13,9 @@ use crate::report::Stall;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// If nothing happens for this time, a change has arrived everywhere.
 pub(crate) const QUIET: Duration = Duration::from_millis(700);
+
+/// The debug pages that grow with the mesh.
+pub(crate) const PAGES: [&str; 6] = ["syncz", "connections", "objectz", "configz", "registryz", "endpointz"];
 
 /// Starts a control plane, with these paths in its environment, and waits until it is ready.
 pub(crate) async fn started(binary: &Path, flags: &[&str], environment: &[(&str, &Path)]) -> Result<Control> {
@@ -30,6 +33,17 @@ pub(crate) async fn started(binary: &Path, flags: &[&str], environment: &[(&str,
 pub(crate) async fn stalls(control: &Control) -> Result<Vec<Stall>> {
     let metrics = control.debug("/metrics").await.map_err(anyhow::Error::from_boxed)?;
     Ok(Stall::read(&metrics.text()))
+}
+
+/// Reads debug pages. Returns their size, in bytes.
+pub(crate) async fn read_pages(control: &Control, pages: impl IntoIterator<Item = &str>) -> Result<u64> {
+    let mut bytes = 0;
+    for page in pages {
+        let answer = control.debug(&format!("/debug/{page}")).await.map_err(anyhow::Error::from_boxed)?;
+        ensure!(answer.status.is_success(), "/debug/{page}: {}", answer.status);
+        bytes += answer.body.len() as u64;
+    }
+    Ok(bytes)
 }
 
 /// Starts it again, and waits until it is ready.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use test_harness::run::{Control, Protocol};
 
 use crate::certificates::{self, Issuer};
@@ -12,7 +12,7 @@ use crate::fleet::{Fleet, Whom};
 use crate::mesh::{Location, Mesh};
 use crate::objects::Size;
 use crate::probe::{self, Spent};
-use crate::process::{idle, launched, pid_of, stalls, started, with_log};
+use crate::process::{PAGES, idle, launched, pid_of, read_pages, stalls, started, with_log};
 use crate::report::{Filled, Measured, Report, Stall};
 
 /// Counts are written when nothing has changed for ten seconds, and unused responses are dropped by then, too.
@@ -296,15 +296,10 @@ async fn particular(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
 async fn pages(control: &Control, fleet: &Fleet<'_>) -> Result<Measured> {
     let workload = fleet.mesh.workload(0);
     let dump = format!("config_dump?proxyID={}.{}", workload.name, workload.namespace);
-    let pages = ["syncz", "connections", "objectz", "configz", "registryz", "endpointz", &dump];
     let work = "seven debug pages: all proxies, objects, services and endpoints, and what one proxy has";
     eprintln!("{work}");
-    let (begin, used, mut bytes) = (Instant::now(), Spent::by(fleet.pid)?, 0);
-    for page in pages {
-        let answer = control.debug(&format!("/debug/{page}")).await.map_err(anyhow::Error::from_boxed)?;
-        ensure!(answer.status.is_success(), "/debug/{page}: {}", answer.status);
-        bytes += answer.body.len() as u64;
-    }
+    let (begin, used) = (Instant::now(), Spent::by(fleet.pid)?);
+    let bytes = read_pages(control, PAGES.into_iter().chain([&*dump])).await?;
     Ok(Measured { bytes, ..Measured::quiet(work, begin.elapsed(), Spent::by(fleet.pid)?.since(&used)) })
 }
 

@@ -27,9 +27,7 @@ impl Core {
             taken.since.iter().for_each(|since| self.counters.debounce.observe(since.elapsed().as_secs_f64()));
             taken.append(self.commit(batch, inbox));
         }
-        let now = self.now();
-        let epoch = self.hub.epoch();
-        self.tracker.observe(taken.observed, &mut self.served, epoch, now);
+        self.tracker.observe(taken.observed, self.hub.epoch());
     }
 
     /// Commits a batch. Returns the observations of changes that were committed at the same time.
@@ -104,9 +102,10 @@ impl Core {
         self.tracker.conflict(&changes.conflicts, now);
         self.tracker.patched(&changes.patching, now);
         self.tracker.stand(std::mem::take(&mut changes.standings), now);
+        let changes = ServedWorld::changes(changes);
         let what = || format!("{resources} resources, {catalogues} catalogues");
         self.counters.stalls.note(Step::Commit, settled, what);
-        ServedWorld::changes(changes)
+        changes
     }
 
     /// Applies the changes of a commit to the ledgers. If this takes long, clients are served meanwhile.

@@ -15,10 +15,9 @@ impl Planner {
         changed.iter().for_each(|key| self.again(key, now));
     }
 
-    /// Removes the counts of a replica that is gone.
-    pub fn replica_removed(&mut self, peer: &str, now: Elapsed) {
-        let changed = self.replicas.replica_removed(peer);
-        changed.iter().for_each(|key| self.again(key, now));
+    /// Removes the counts of a replica that is gone. Returns the objects that it had counts for, for [`Planner::again`].
+    pub fn replica_removed(&mut self, peer: &str) -> Vec<ObjectKey> {
+        self.replicas.replica_removed(peer)
     }
 
     /// The counts of this replica that changed since the last call (`None`: no proxy needs the object any more), or all
