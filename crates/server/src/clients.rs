@@ -152,7 +152,7 @@ impl Clients<'_> {
         {
             // A stream that has ended may still be in the hub.
             if self.streams.open.contains_key(&id) {
-                self.push_to(id, now);
+                self.push_to(id, begun, now);
                 last = Some(id);
             }
         }
@@ -161,7 +161,8 @@ impl Clients<'_> {
         }
     }
 
-    fn push_to(&mut self, id: StreamId, now: Elapsed) {
+    /// Queues responses to a stream. If it has more when the time since `since` is used up, it has its next turn after the others.
+    fn push_to(&mut self, id: StreamId, since: Instant, now: Elapsed) {
         loop {
             let begun = Instant::now();
             match catch_unwind(AssertUnwindSafe(|| self.hub.next(id, now))) {
@@ -174,6 +175,9 @@ impl Clients<'_> {
                         // The client has disconnected, or does not read the responses that it requested.
                         self.counters.unread += u64::from(matches!(sent, Some(Err(TrySendError::Full(_)))));
                         return self.disconnect(id, "the client does not read responses, or has disconnected");
+                    }
+                    if since.elapsed() >= SHARE {
+                        return self.hub.wake_again(id);
                     }
                 }
                 Ok(Next::End(status)) => return self.end(id, status.into()),
