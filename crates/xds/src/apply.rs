@@ -114,6 +114,7 @@ impl<O: Origin> Hub<O> {
                 self.replace(cell, resource, at, &mut application.touched);
             }
         } else if self.relist_one(origin, application, now) {
+            // It has changed a row.
         } else if let Some(id) = application.unexamined.next() {
             if let Some(ledger) = self.core.ledgers.get_mut(id) {
                 ledger.on_appeared(origin, &mut self.core.cells, &application.appeared, at.0);
