@@ -177,7 +177,7 @@ impl Clients<'_> {
                         return self.disconnect(id, "the client does not read responses, or has disconnected");
                     }
                     if since.elapsed() >= SHARE {
-                        return self.hub.wake_again(id);
+                        return self.hub.wake(id, now);
                     }
                 }
                 Ok(Next::End(status)) => return self.end(id, status.into()),

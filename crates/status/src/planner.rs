@@ -325,6 +325,7 @@ impl Planner {
         [("objects", self.objects.len()), ("unsettled", self.open.len()), ("waiting", self.queue.len())]
     }
 
+    /// Schedules an object for this time, or for when it may be written again if that is later.
     fn look(&mut self, key: &ObjectKey, at: Elapsed) {
         let written = self.objects.get(key).and_then(|record| record.written);
         let allowed = written.map_or(at, |written| at.max(written + self.settings.interval));

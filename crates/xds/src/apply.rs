@@ -188,7 +188,8 @@ impl<O: Origin> Hub<O> {
         }
     }
 
-    pub(crate) fn wake(&mut self, id: StreamId, now: Moment) {
+    /// Wakes a stream: it may have something to do.
+    pub fn wake(&mut self, id: StreamId, now: Moment) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.busy_since.get_or_insert(now);
             self.woken.insert(id);

@@ -448,13 +448,6 @@ impl<O: Origin> Hub<O> {
         Some(next)
     }
 
-    /// Wakes a stream that has not been asked for all its responses.
-    pub fn wake_again(&mut self, id: StreamId) {
-        if self.streams.contains_key(&id) {
-            self.woken.insert(id);
-        }
-    }
-
     /// Whether streams were woken that were not taken since.
     pub fn has_woken(&self) -> bool {
         !self.woken.is_empty()

@@ -110,7 +110,8 @@ impl Core {
 
     /// Applies the changes of a commit to the ledgers. If this takes long, clients are served meanwhile.
     pub(super) fn apply(&mut self, changes: Changes, compared: Compared, inbox: &mut Inbox) {
-        let what = format!("{} resources, {} catalogues", changes.resources.len(), changes.catalogues.len());
+        let (resources, catalogues) = (changes.resources.len(), changes.catalogues.len());
+        let what = || format!("{resources} resources, {catalogues} catalogues");
         let mut left = self.hub.application(changes, compared);
         while let Some(application) = left {
             let (begun, now) = (Instant::now(), self.now());
@@ -120,7 +121,7 @@ impl Core {
                 Ok(left) => left,
                 Err(panic) => return self.repair("applying a commit", panic),
             };
-            self.counters.stalls.note(Step::Commit, begun, || what.clone());
+            self.counters.stalls.note(Step::Commit, begun, what);
             if left.is_some() {
                 let Core { hub, streams, counters, started, gathered, .. } = self;
                 let mut clients = Clients { hub, streams, counters, started: *started };

@@ -18,7 +18,7 @@ pub(super) struct Pass {
 }
 
 /// Why objects are examined.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(super) enum Reason {
     /// Proxies connected or disconnected: all are counted.
     Members,

@@ -75,13 +75,15 @@ impl Member {
     }
 
     /// Replaces the kubeconfig of a cluster. A synced follower is kept until the new one is synced.
-    pub(super) fn replaced(self, secret: Arc<str>, running: Running) -> Member {
-        Member {
-            secret,
-            running,
-            before: Some(self.running).filter(|running| running.synced).or(self.before),
-            files: self.files,
+    pub(super) async fn replaced(self, secret: Arc<str>, running: Running) -> Member {
+        let (before, over) = match self.running.synced {
+            true => (Some(self.running), self.before),
+            false => (self.before, Some(self.running)),
+        };
+        if let Some(over) = over {
+            over.stop().await;
         }
+        Member { secret, running, before, files: self.files }
     }
 
     /// Whether objects of the cluster are known.

@@ -212,14 +212,14 @@ impl Fleet {
         }
         for step in settled.steps {
             match step {
-                Step::Start { cluster, secret, way } => self.start(cluster, secret, way),
+                Step::Start { cluster, secret, way } => self.start(cluster, secret, way).await,
                 Step::End { cluster } => self.end(&cluster).await?,
             }
         }
         Ok(())
     }
 
-    fn start(&mut self, cluster: Arc<str>, secret: Arc<str>, way: Client) {
+    async fn start(&mut self, cluster: Arc<str>, secret: Arc<str>, way: Client) {
         self.generation += 1;
         let had = self.members.get(&cluster);
         let knows =
@@ -229,7 +229,7 @@ impl Fleet {
         let way = Way { number: self.generation, client: way };
         self.listeners.ways.send_modify(|ways| drop(ways.insert(cluster.clone(), way)));
         let member = match self.members.remove(&cluster) {
-            Some(member) => member.replaced(secret, running),
+            Some(member) => member.replaced(secret, running).await,
             None => Member::new(secret, running),
         };
         self.members.insert(cluster, member);
